@@ -1,0 +1,1 @@
+//! CUDA discovery at run time.

@@ -1,0 +1,1 @@
+//! Epoch order, shards, prefetch, shuffle: turns a selection into batches through a device.

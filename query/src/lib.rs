@@ -1,0 +1,1 @@
+//! Choosing rows: scans a table and hands out a selection.

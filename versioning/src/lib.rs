@@ -1,0 +1,1 @@
+//! Lakes, tables, snapshots, transactions: a commit graph on plain object storage.

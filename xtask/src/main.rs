@@ -1,0 +1,2 @@
+//! `cargo xtask`: the tasks of this repository.
+fn main() {}
