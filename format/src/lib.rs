@@ -11,15 +11,23 @@
 //! | read rows | [`Footer`], [`FileIndex`], [`ColumnIndex`], then [`ColumnIndex::decode_block`] |
 //! | version them | [`meta`]: lake marker, commit, table root, manifest page, ref entry, tag |
 
+mod bytes;
+mod checksum;
 mod column;
+mod data;
 mod dtype;
+mod envelope;
 mod error;
+#[rustfmt::skip]
+mod generated;
 mod id;
 pub mod meta;
 mod schema;
 
+pub use checksum::crc32c;
 pub use column::{Bitmap, ColumnData, ColumnSlice, OwnedValues, Values};
+pub use data::{Footer, Head};
 pub use dtype::DType;
 pub use error::{Error, Result};
-pub use id::{CommitId, FieldId, FileId, FragmentId, Id, LakeId, ObjectId, TableId};
+pub use id::{of, CommitId, FieldId, FileId, FragmentId, Id, LakeId, ObjectId, TableId};
 pub use schema::{Codec, Column, Compression, Dim, Kind, Layout, Schema};

@@ -3,9 +3,20 @@
 //! Every object is an envelope (magic, kind, version, feature bits, length, crc32c) around a flatbuffer; `encode`
 //! gives its bytes, `decode` checks them and rebuilds the structure.
 
+pub(crate) mod decode;
+pub(crate) mod encode;
+mod pointer;
+
 use std::collections::BTreeMap;
 
 use crate::{CommitId, FieldId, FileId, FragmentId, LakeId, ObjectId, Schema, TableId};
+
+const KIND_LAKE: [u8; 4] = *b"LAKE";
+const KIND_COMMIT: [u8; 4] = *b"CMIT";
+const KIND_ROOT: [u8; 4] = *b"ROOT";
+const KIND_PAGE: [u8; 4] = *b"PAGE";
+const KIND_REF: [u8; 4] = *b"REFE";
+const KIND_TAG: [u8; 4] = *b"TAGG";
 
 /// A pointer to a metadata object `meta/<id>`: the graph of objects is a Merkle graph.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]

@@ -1,0 +1,256 @@
+//! Structures to bytes.
+
+use std::collections::BTreeMap;
+
+use flatbuffers::{FlatBufferBuilder, ForwardsUOffset, Vector, WIPOffset};
+
+use super::{
+    Change, Commit, DataFileRef, Fragment, KIND_COMMIT, KIND_LAKE, KIND_PAGE, KIND_REF, KIND_ROOT, KIND_TAG, LakeMarker,
+    Page, PageLocation, PageRef, Pointer, RefEntry, RefKind, RootRef, TableEntry, TableRoot, Tag,
+};
+use crate::{Codec, Column, Dim, FieldId, Result, envelope::seal, generated::meta as fb};
+
+type Builder = FlatBufferBuilder<'static>;
+type Tables<T> = WIPOffset<Vector<'static, ForwardsUOffset<T>>>;
+
+impl LakeMarker {
+    /// Its bytes.
+    ///
+    /// # Errors
+    /// None yet.
+    pub fn encode(&self) -> Result<Vec<u8>> {
+        let mut b = Builder::new();
+        let id = Some(b.create_vector(self.id.as_bytes()));
+        let root = fb::LakeMarker::create(&mut b, &fb::LakeMarkerArgs { id, created: self.created });
+        finish("lake marker", KIND_LAKE, b, root)
+    }
+}
+
+impl Commit {
+    /// Its bytes.
+    ///
+    /// # Errors
+    /// [`Limit`](crate::Error::Limit) if they are more than 16 MiB.
+    pub fn encode(&self) -> Result<Vec<u8>> {
+        let mut b = Builder::new();
+        let args = fb::CommitArgs {
+            id: Some(b.create_vector(self.id.as_bytes())),
+            parents: list(&mut b, &self.parents, pointer),
+            generation: self.generation,
+            author: Some(b.create_string(&self.author)),
+            message: Some(b.create_string(&self.message)),
+            time: self.time,
+            tables: list(&mut b, &self.tables, table_entry),
+            changes: list(&mut b, &self.changes, change),
+            properties: properties(&mut b, &self.properties),
+        };
+        let root = fb::Commit::create(&mut b, &args);
+        finish("commit", KIND_COMMIT, b, root)
+    }
+}
+
+impl TableRoot {
+    /// Its bytes, as an object of its own.
+    ///
+    /// # Errors
+    /// [`Limit`](crate::Error::Limit) if they are more than 16 MiB.
+    pub fn encode(&self) -> Result<Vec<u8>> {
+        let mut b = Builder::new();
+        let root = table_root(&mut b, self);
+        finish("table root", KIND_ROOT, b, root)
+    }
+}
+
+impl Page {
+    /// Its bytes, as an object of its own.
+    ///
+    /// # Errors
+    /// [`Limit`](crate::Error::Limit) if they are more than 16 MiB.
+    pub fn encode(&self) -> Result<Vec<u8>> {
+        let mut b = Builder::new();
+        let root = page(&mut b, self);
+        finish("manifest page", KIND_PAGE, b, root)
+    }
+}
+
+impl RefEntry {
+    /// Its bytes.
+    ///
+    /// # Errors
+    /// [`Limit`](crate::Error::Limit) if they are more than 16 MiB.
+    pub fn encode(&self) -> Result<Vec<u8>> {
+        let mut b = Builder::new();
+        let kind = match self.kind {
+            RefKind::Create => "create",
+            RefKind::Commit => "commit",
+            RefKind::Noop => "noop",
+        };
+        let args = fb::RefEntryArgs {
+            kind: Some(b.create_string(kind)),
+            nonce: self.nonce,
+            commit: Some(pointer(&mut b, &self.commit)),
+            embedded: Some(b.create_vector(&self.embedded)),
+            time: self.time,
+        };
+        let root = fb::RefEntry::create(&mut b, &args);
+        finish("ref entry", KIND_REF, b, root)
+    }
+}
+
+impl Tag {
+    /// Its bytes.
+    ///
+    /// # Errors
+    /// [`Limit`](crate::Error::Limit) if they are more than 16 MiB.
+    pub fn encode(&self) -> Result<Vec<u8>> {
+        let mut b = Builder::new();
+        let args = fb::TagArgs {
+            commit: Some(pointer(&mut b, &self.commit)),
+            embedded: Some(b.create_vector(&self.embedded)),
+            author: Some(b.create_string(&self.author)),
+            time: self.time,
+        };
+        let root = fb::Tag::create(&mut b, &args);
+        finish("tag", KIND_TAG, b, root)
+    }
+}
+
+fn finish<T>(what: &str, kind: [u8; 4], mut builder: Builder, root: WIPOffset<T>) -> Result<Vec<u8>> {
+    builder.finish_minimal(root);
+    seal(what, kind, builder.finished_data())
+}
+
+/// A vector of tables, or nothing when it is empty.
+fn list<S, T>(b: &mut Builder, items: &[S], one: impl Fn(&mut Builder, &S) -> WIPOffset<T>) -> Option<Tables<T>> {
+    if items.is_empty() {
+        return None;
+    }
+    let offsets: Vec<_> = items.iter().map(|item| one(b, item)).collect();
+    Some(b.create_vector(&offsets))
+}
+
+fn pointer<'a>(b: &mut FlatBufferBuilder<'a>, pointer: &Pointer) -> WIPOffset<fb::Pointer<'a>> {
+    let id = Some(b.create_vector(pointer.id.as_bytes()));
+    let hash = Some(b.create_vector(&pointer.hash));
+    fb::Pointer::create(b, &fb::PointerArgs { id, length: pointer.length, hash })
+}
+
+fn properties(b: &mut Builder, map: &BTreeMap<String, String>) -> Option<Tables<fb::Property<'static>>> {
+    let pairs: Vec<_> = map.iter().collect();
+    list(b, &pairs, |b, (key, value)| {
+        let (key, value) = (Some(b.create_string(key)), Some(b.create_string(value)));
+        fb::Property::create(b, &fb::PropertyArgs { key, value })
+    })
+}
+
+fn fields<'a>(b: &mut FlatBufferBuilder<'a>, fields: &[FieldId]) -> Option<WIPOffset<Vector<'a, u64>>> {
+    let fields: Vec<_> = fields.iter().map(|field| field.0).collect();
+    (!fields.is_empty()).then(|| b.create_vector(&fields))
+}
+
+fn table_entry(b: &mut Builder, entry: &TableEntry) -> WIPOffset<fb::TableEntry<'static>> {
+    let mut args = fb::TableEntryArgs {
+        name: Some(b.create_string(&entry.name)),
+        id: Some(b.create_vector(entry.id.as_bytes())),
+        rows: entry.rows,
+        ..Default::default()
+    };
+    match &entry.root {
+        RootRef::Inline(root) => args.inline = Some(table_root(b, root)),
+        RootRef::Object(object) => args.object = Some(pointer(b, object)),
+    }
+    fb::TableEntry::create(b, &args)
+}
+
+fn change(b: &mut Builder, change: &Change) -> WIPOffset<fb::Change<'static>> {
+    let fragments: Vec<u8> = change.fragments.iter().flat_map(|id| *id.as_bytes()).collect();
+    let args = fb::ChangeArgs {
+        table: Some(b.create_vector(change.table.as_bytes())),
+        kind: Some(b.create_string(&change.kind)),
+        rows_added: change.rows_added,
+        fragments: (!fragments.is_empty()).then(|| b.create_vector(&fragments)),
+        fields: fields(b, &change.fields),
+    };
+    fb::Change::create(b, &args)
+}
+
+fn table_root(b: &mut Builder, root: &TableRoot) -> WIPOffset<fb::TableRoot<'static>> {
+    let columns: Vec<_> = root.schema.columns.iter().map(|item| column(b, item)).collect();
+    let columns = Some(b.create_vector(&columns));
+    let pages = list(b, &root.pages, page_ref);
+    fb::TableRoot::create(b, &fb::TableRootArgs { columns, pages })
+}
+
+fn column(b: &mut Builder, column: &Column) -> WIPOffset<fb::Column<'static>> {
+    let shape = dims(&column.shape);
+    let (codec, level) = codec(column.compression.codec);
+    let args = fb::ColumnArgs {
+        name: Some(b.create_string(&column.name)),
+        field: column.field.0,
+        dtype: Some(b.create_string(column.dtype.name())),
+        shape: (!shape.is_empty()).then(|| b.create_vector(&shape)),
+        nullable: column.nullable,
+        codec: Some(b.create_string(codec)),
+        level,
+        shuffle: column.compression.shuffle,
+        kind: (!column.kind.name.is_empty()).then(|| b.create_string(&column.kind.name)),
+        metadata: properties(b, &column.kind.metadata),
+    };
+    fb::Column::create(b, &args)
+}
+
+/// Dimensions as they are stored: -1 for a free one.
+pub(crate) fn dims(shape: &[Dim]) -> Vec<i64> {
+    shape
+        .iter()
+        .map(|dim| match dim {
+            Dim::Fixed(length) => i64::from(*length),
+            Dim::Free => -1,
+        })
+        .collect()
+}
+
+/// A codec's name and level.
+pub(crate) fn codec(codec: Codec) -> (&'static str, i32) {
+    match codec {
+        Codec::None => ("none", 0),
+        Codec::Lz4 => ("lz4", 0),
+        Codec::Zstd { level } => ("zstd", level),
+    }
+}
+
+fn page_ref(b: &mut Builder, reference: &PageRef) -> WIPOffset<fb::PageRef<'static>> {
+    let mut args = fb::PageRefArgs {
+        fragments: reference.fragments,
+        rows: reference.rows,
+        bytes: reference.bytes,
+        ..Default::default()
+    };
+    match &reference.page {
+        PageLocation::Inline(inline) => args.inline = Some(page(b, inline)),
+        PageLocation::Object(object) => args.object = Some(pointer(b, object)),
+    }
+    fb::PageRef::create(b, &args)
+}
+
+fn page(b: &mut Builder, page: &Page) -> WIPOffset<fb::Page<'static>> {
+    let fragments = list(b, &page.fragments, fragment);
+    fb::Page::create(b, &fb::PageArgs { fragments })
+}
+
+fn fragment(b: &mut Builder, fragment: &Fragment) -> WIPOffset<fb::Fragment<'static>> {
+    let id = Some(b.create_vector(fragment.id.as_bytes()));
+    let files = list(b, &fragment.files, data_file);
+    fb::Fragment::create(b, &fb::FragmentArgs { id, rows: fragment.rows, files })
+}
+
+fn data_file(b: &mut Builder, file: &DataFileRef) -> WIPOffset<fb::DataFile<'static>> {
+    let args = fb::DataFileArgs {
+        id: Some(b.create_vector(file.id.as_bytes())),
+        size: file.size,
+        index_offset: file.index_offset,
+        index_length: file.index_length,
+        fields: fields(b, &file.fields),
+    };
+    fb::DataFile::create(b, &args)
+}
