@@ -1,0 +1,87 @@
+//! `cargo xtask bench NAME`: starts what a bench needs and runs it. The benches are `xtask/bench/*.py`.
+
+use crate::delay::Proxy;
+use crate::repo::Repo;
+use crate::server::Server;
+use crate::venv::{Set, Venv};
+use crate::wheel;
+use anyhow::{Context, Result, bail};
+use std::process::{Command, ExitCode};
+use std::time::Duration;
+
+/// What is added to each request of `bench s3`.
+const DELAY: Duration = Duration::from_millis(20);
+/// The exit status of a bench that cannot run here; it says why.
+const CANNOT_RUN: u8 = 2;
+
+#[derive(clap::Args)]
+pub(crate) struct Args {
+    /// Which bench.
+    name: Name,
+    /// Print one JSON object a line instead of a table.
+    #[arg(long)]
+    json: bool,
+    /// Work on this many rows instead of the bench's own number, for a quick look.
+    #[arg(long)]
+    rows: Option<usize>,
+}
+
+#[derive(Clone, Copy, clap::ValueEnum)]
+enum Name {
+    /// Local disk, page cache warm: epochs, ingest, single rows, import.
+    Local,
+    /// An S3 server on loopback behind 20 ms a request: first batch, epoch.
+    S3,
+}
+
+pub(crate) fn run(repo: &Repo, args: &Args) -> Result<ExitCode> {
+    let ready = ready(repo, args);
+    let (mut bench, _servers) = match ready {
+        Ok(ready) => ready,
+        Err(error) => {
+            eprintln!("this bench cannot run here: {error:#}");
+            return Ok(ExitCode::from(CANNOT_RUN));
+        }
+    };
+    let status = bench.status().context("cannot start the bench")?;
+    match status.code() {
+        Some(0) => Ok(ExitCode::SUCCESS),
+        Some(2) => Ok(ExitCode::from(CANNOT_RUN)),
+        _ => bail!("the bench ended with {status}"),
+    }
+}
+
+/// The command of a bench, and the servers that must live while it runs.
+fn ready(repo: &Repo, args: &Args) -> Result<(Command, Option<Server>)> {
+    let venv = Venv::with(repo, &[Set::Demo, Set::Bench])?;
+    let wheel = wheel::install(repo, &venv)?;
+    let script = match args.name {
+        Name::Local => "local.py",
+        Name::S3 => "s3.py",
+    };
+    let mut bench = venv.command("python");
+    bench.arg(repo.root.join("xtask").join("bench").join(script));
+    bench.arg("--folder").arg(repo.target.join("bench"));
+    if args.json {
+        bench.arg("--json");
+    }
+    if let Some(rows) = args.rows {
+        bench.args(["--rows", &rows.to_string()]);
+    }
+    // libgomp's busy waiting would take the cores from what is measured.
+    bench.env("OMP_WAIT_POLICY", "passive").env("FOREBAY_BENCH_WHEEL", wheel);
+    let server = match args.name {
+        Name::Local => None,
+        Name::S3 => {
+            let mut server = Server::seaweed(repo, &venv)?;
+            server.make_bucket("bench")?;
+            let proxy = Proxy::start(server.address(), DELAY)?;
+            bench.env("FOREBAY_BENCH_S3", server.url()).env("FOREBAY_BENCH_S3_DELAYED", proxy.url());
+            bench.env("FOREBAY_BENCH_S3_CONTROL", proxy.control().to_string());
+            bench.env("FOREBAY_BENCH_DELAY_MS", DELAY.as_millis().to_string());
+            bench.env("FOREBAY_XTASK", std::env::current_exe()?);
+            Some(server)
+        }
+    };
+    Ok((bench, server))
+}

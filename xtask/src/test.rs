@@ -1,0 +1,102 @@
+//! `cargo xtask test`: everything that must hold before a change lands. `.ci/run` is this and nothing else.
+
+use crate::repo::Repo;
+use crate::server::Server;
+use crate::shell::{self, cargo};
+use crate::venv::{Set, Venv};
+use crate::{codegen, tidy, wheel};
+use anyhow::{Context, Result};
+use std::process::ExitCode;
+use std::time::{Duration, Instant};
+
+/// The bucket that the S3 tests find at `FOREBAY_TEST_S3`.
+const BUCKET: &str = "forebay-test";
+
+#[derive(clap::Args)]
+pub(crate) struct Args {
+    /// Run the tests that take minutes at full length (sets FOREBAY_LONG=1).
+    #[arg(long)]
+    long: bool,
+}
+
+/// One step: its name and what it does.
+type Step<'a> = (&'a str, Box<dyn Fn() -> Result<()> + 'a>);
+
+pub(crate) fn run(repo: &Repo, args: &Args) -> Result<ExitCode> {
+    let steps: Vec<Step<'_>> = vec![
+        ("fmt", Box::new(|| shell::run(cargo(repo).args(["fmt", "--all", "--check"])))),
+        ("codegen", Box::new(|| codegen::run(repo, &codegen::Args { check: true }).map(drop))),
+        ("tidy", Box::new(|| tidy::run(repo).map(drop))),
+        ("clippy", Box::new(|| clippy(repo))),
+        ("docs", Box::new(|| docs(repo))),
+        ("rust", Box::new(|| rust(repo, args))),
+        ("python", Box::new(|| python(repo, args))),
+    ];
+    let mut took = Vec::new();
+    let outcome = steps.iter().try_for_each(|(name, step)| {
+        println!("\n== {name}");
+        let start = Instant::now();
+        let done = step().with_context(|| format!("step `{name}` failed"));
+        took.push((*name, start.elapsed(), done.is_ok()));
+        done
+    });
+    println!("\n{}", summary(&took));
+    outcome.map(|()| ExitCode::SUCCESS)
+}
+
+fn clippy(repo: &Repo) -> Result<()> {
+    shell::run(cargo(repo).args(["clippy", "--release", "--workspace", "--all-targets", "--", "-D", "warnings"]))
+}
+
+fn docs(repo: &Repo) -> Result<()> {
+    shell::run(cargo(repo).args(["doc", "--release", "--workspace", "--no-deps"]).env("RUSTDOCFLAGS", "-D warnings"))
+}
+
+/// The Rust tests, those against S3 included: a fresh server for each run.
+fn rust(repo: &Repo, args: &Args) -> Result<()> {
+    let venv = Venv::with(repo, &[Set::Demo, Set::Test])?;
+    let mut s3 = Server::moto(repo, &venv)?;
+    s3.make_bucket(BUCKET)?;
+    let mut tests = cargo(repo);
+    tests.args(["test", "--release", "--workspace"]);
+    tests.args(["--features", "forebay-storage/s3-tests,forebay-versioning/s3-tests"]);
+    tests.env("FOREBAY_TEST_S3", s3.url());
+    shell::run(long(&mut tests, args))
+}
+
+/// The Python tests, against the wheel as a user installs it and the real PyTorch.
+fn python(repo: &Repo, args: &Args) -> Result<()> {
+    let venv = Venv::with(repo, &[Set::Demo, Set::Test])?;
+    wheel::install(repo, &venv)?;
+    let mut s3 = Server::moto(repo, &venv)?;
+    s3.make_bucket(BUCKET)?;
+    let folder = repo.root.join("bindings").join("python");
+    let mut tests = venv.command("python");
+    tests.args(["-m", "pytest", "-q", "tests"]).current_dir(folder).env("FOREBAY_TEST_S3", s3.url());
+    shell::run(long(&mut tests, args))
+}
+
+fn long<'a>(command: &'a mut std::process::Command, args: &Args) -> &'a mut std::process::Command {
+    if args.long { command.env("FOREBAY_LONG", "1") } else { command }
+}
+
+/// One line a step: what it took and whether it passed.
+fn summary(took: &[(&str, Duration, bool)]) -> String {
+    let line = |(name, time, ok): &(&str, Duration, bool)| {
+        format!("{name:<10} {:>8.1} s  {}\n", time.as_secs_f64(), if *ok { "ok" } else { "FAILED" })
+    };
+    let total: Duration = took.iter().map(|(_, time, _)| *time).sum();
+    let lines: String = took.iter().map(line).collect();
+    format!("{lines}{:<10} {:>8.1} s", "all", total.as_secs_f64())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_summary_names_the_step_that_failed() {
+        let text = summary(&[("fmt", Duration::from_millis(1500), true), ("clippy", Duration::from_secs(2), false)]);
+        assert_eq!(text, "fmt             1.5 s  ok\nclippy          2.0 s  FAILED\nall             3.5 s");
+    }
+}
