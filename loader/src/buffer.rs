@@ -1,0 +1,231 @@
+//! Host memory for batches: aligned, recycled, and safe to hand to other runtimes by address.
+//!
+//! This is the only module of the crate with `unsafe` code: it owns raw allocations.
+#![allow(unsafe_code)]
+
+use std::{
+    alloc::{Layout, alloc_zeroed, dealloc},
+    collections::BTreeMap,
+    fmt,
+    ops::{Deref, DerefMut},
+    ptr::NonNull,
+    sync::{Arc, Mutex, PoisonError, Weak},
+};
+
+use crate::{Error, Result};
+
+/// Buffers start at multiples of this.
+pub const ALIGNMENT: usize = 64;
+/// Buffers of at least this many bytes start at a multiple of it, and the system is asked for huge pages: the first
+/// touch of a batch then costs one page fault in 512.
+const HUGE: usize = 2 << 20;
+
+/// Memory that is recycled: a buffer goes back when it is dropped, and the last that came back is the first to go out,
+/// while it may still be in the processor's caches.
+#[derive(Clone)]
+pub struct HostPool {
+    shared: Arc<Shared>,
+}
+
+struct Shared {
+    /// Free allocations by size.
+    free: Mutex<Free>,
+    /// The most bytes to keep.
+    keep: usize,
+}
+
+#[derive(Default)]
+struct Free {
+    by_size: BTreeMap<usize, Vec<Allocation>>,
+    bytes: usize,
+}
+
+impl HostPool {
+    /// A pool that keeps at most `keep` bytes of buffers that nobody uses.
+    #[must_use]
+    pub fn new(keep: usize) -> Self {
+        Self { shared: Arc::new(Shared { free: Mutex::default(), keep }) }
+    }
+
+    /// A buffer of `len` bytes, whose contents are whatever was there: zeros or an earlier batch.
+    ///
+    /// # Errors
+    /// [`Error::OutOfMemory`] if the system has no more memory.
+    pub fn take(&self, len: usize) -> Result<HostBuffer> {
+        let size = size_class(len);
+        let recycled = {
+            let mut free = self.shared.free.lock().unwrap_or_else(PoisonError::into_inner);
+            let allocation = free.by_size.get_mut(&size).and_then(Vec::pop);
+            free.bytes -= allocation.as_ref().map_or(0, |_| size);
+            allocation
+        };
+        let allocation = match recycled {
+            Some(allocation) => allocation,
+            None => Allocation::new(size).ok_or(Error::OutOfMemory { bytes: size as u64 })?,
+        };
+        Ok(HostBuffer { allocation: Some(allocation), len, pool: Arc::downgrade(&self.shared) })
+    }
+}
+
+impl fmt::Debug for HostPool {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let free = self.shared.free.lock().unwrap_or_else(PoisonError::into_inner).bytes;
+        f.debug_struct("HostPool").field("keep", &self.shared.keep).field("free", &free).finish()
+    }
+}
+
+/// Sizes that serve `len`: an eighth of waste at most, so that batches of ragged rows find each other's buffers.
+fn size_class(len: usize) -> usize {
+    let step = (len.max(1).next_power_of_two() / 16).max(ALIGNMENT);
+    len.max(1).next_multiple_of(step)
+}
+
+/// Bytes of host memory at a fixed, 64-byte-aligned address. Goes back to its pool when dropped.
+pub struct HostBuffer {
+    /// Taken only by `drop`.
+    allocation: Option<Allocation>,
+    len: usize,
+    pool: Weak<Shared>,
+}
+
+impl HostBuffer {
+    /// The address of the first byte. It doesn't change while the buffer lives, also when the buffer is moved.
+    #[must_use]
+    pub fn as_ptr(&self) -> *const u8 {
+        self.allocation.as_ref().map_or(NonNull::<u8>::dangling().as_ptr(), |allocation| allocation.start.as_ptr())
+    }
+
+    /// How many bytes.
+    #[must_use]
+    pub fn len(&self) -> usize {
+        self.len
+    }
+
+    /// Whether there are none.
+    #[must_use]
+    pub fn is_empty(&self) -> bool {
+        self.len == 0
+    }
+}
+
+impl Deref for HostBuffer {
+    type Target = [u8];
+
+    fn deref(&self) -> &[u8] {
+        // SAFETY: the allocation holds at least `len` bytes, all initialised since it was made, and is ours alone until
+        // the buffer is dropped.
+        unsafe { std::slice::from_raw_parts(self.as_ptr(), self.len) }
+    }
+}
+
+impl DerefMut for HostBuffer {
+    fn deref_mut(&mut self) -> &mut [u8] {
+        // SAFETY: as for `deref`; `&mut self` says that nobody else looks at the bytes.
+        unsafe { std::slice::from_raw_parts_mut(self.as_ptr().cast_mut(), self.len) }
+    }
+}
+
+impl Drop for HostBuffer {
+    fn drop(&mut self) {
+        let (Some(allocation), Some(pool)) = (self.allocation.take(), self.pool.upgrade()) else { return };
+        let mut free = pool.free.lock().unwrap_or_else(PoisonError::into_inner);
+        let size = allocation.layout.size();
+        // When it's full, sizes that are no longer asked for make way.
+        while free.bytes + size > pool.keep {
+            let Some(other) = free.by_size.keys().copied().find(|other| *other != size) else { return };
+            let Some(list) = free.by_size.get_mut(&other) else { return };
+            if list.pop().is_some() {
+                free.bytes -= other;
+            } else {
+                free.by_size.remove(&other);
+            }
+        }
+        free.bytes += size;
+        free.by_size.entry(size).or_default().push(allocation);
+    }
+}
+
+impl fmt::Debug for HostBuffer {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("HostBuffer").field("len", &self.len).finish_non_exhaustive()
+    }
+}
+
+/// Memory from the system.
+struct Allocation {
+    start: NonNull<u8>,
+    layout: Layout,
+}
+
+impl Allocation {
+    fn new(size: usize) -> Option<Self> {
+        let align = if size >= HUGE { HUGE } else { ALIGNMENT };
+        let layout = Layout::from_size_align(size, align).ok()?;
+        // SAFETY: `size_class` never gives zero.
+        let start = NonNull::new(unsafe { alloc_zeroed(layout) })?;
+        #[cfg(target_os = "linux")]
+        if size >= HUGE {
+            // SAFETY: the range is the allocation's own. This is advice about pages; a refusal changes nothing.
+            unsafe { libc::madvise(start.as_ptr().cast(), size, libc::MADV_HUGEPAGE) };
+        }
+        Some(Self { start, layout })
+    }
+}
+
+impl Drop for Allocation {
+    fn drop(&mut self) {
+        // SAFETY: it was allocated with this layout, and nobody else frees it.
+        unsafe { dealloc(self.start.as_ptr(), self.layout) }
+    }
+}
+
+// SAFETY: an allocation is plain memory with one owner; shared access goes through `&HostBuffer`, which only reads.
+unsafe impl Send for Allocation {}
+// SAFETY: as above.
+unsafe impl Sync for Allocation {}
+
+#[cfg(test)]
+mod tests {
+    #![allow(clippy::unwrap_used)]
+    use super::*;
+
+    #[test]
+    fn buffers_are_aligned_and_as_long_as_asked() {
+        let pool = HostPool::new(1 << 30);
+        for len in [0, 1, 63, 64, 65, 4096, 150_528, HUGE, HUGE + 1, 5 * HUGE + 77] {
+            let mut buffer = pool.take(len).unwrap();
+            assert_eq!(buffer.len(), len);
+            assert_eq!(buffer.as_ptr() as usize % ALIGNMENT, 0);
+            buffer.fill(7);
+            assert!(buffer.iter().all(|byte| *byte == 7));
+        }
+    }
+
+    #[test]
+    fn the_last_buffer_that_came_back_goes_out_first() {
+        let pool = HostPool::new(1 << 20);
+        let (first, second) = (pool.take(1000).unwrap(), pool.take(1000).unwrap());
+        let address = second.as_ptr();
+        drop(first);
+        drop(second);
+        assert_eq!(pool.take(990).unwrap().as_ptr(), address);
+    }
+
+    #[test]
+    fn a_pool_keeps_no_more_than_it_may() {
+        let pool = HostPool::new(10_000);
+        let buffers: Vec<_> = (0..20).map(|index| pool.take(500 + index * 100).unwrap()).collect();
+        drop(buffers);
+        assert!(pool.shared.free.lock().unwrap().bytes <= 10_000);
+        drop(pool.take(20_000).unwrap());
+        assert!(pool.shared.free.lock().unwrap().bytes <= 10_000);
+    }
+
+    #[test]
+    fn a_buffer_outlives_its_pool() {
+        let pool = HostPool::new(1 << 20);
+        let buffer = pool.take(100).unwrap();
+        drop(pool);
+        assert_eq!(buffer.len(), 100);
+    }
+}
