@@ -52,6 +52,8 @@ impl Server {
             "-s3".into(),
             format!("-s3.port={s3}"),
             "-s3.port.iceberg=0".into(),
+            "-s3.port.lance=0".into(),
+            "-master.telemetry=false".into(),
         ];
         let command: Vec<&str> = std::iter::once("weed").chain(flags.iter().map(String::as_str)).collect();
         Self::start(repo, venv, "seaweed", &command, s3)
