@@ -1,0 +1,212 @@
+//! The options of a storage: strings by name, checked when the storage is opened.
+
+use std::collections::BTreeMap;
+use std::fmt;
+use std::time::Duration;
+
+use crate::error::{Error, Result};
+use crate::plan::Limits;
+
+/// Options by name, as a user or a configuration file gives them.
+///
+/// | option | meaning | default |
+/// |---|---|---|
+/// | `concurrency` | requests in flight at once | 64 |
+/// | `coalesce_gap` | ranges at most this many bytes apart are read together | 256 KiB remote, 16 KiB local |
+/// | `read_size` | longest single read, bytes | 8 MiB |
+/// | `part_size` | bytes of one part of an upload, at least 5 MiB | 16 MiB |
+/// | `parts_in_flight` | parts of one upload on their way at once | 4 |
+/// | `timeout` | time for one request, `30s`, `500ms` or seconds | 30s |
+/// | `connect_timeout` | time to connect | 5s |
+/// | `retry_timeout` | no retry starts after this time | 60s |
+/// | `max_retries` | retries of one request; 0 for none | 8 |
+/// | `anonymous` | `true`: do not sign requests | false |
+/// | `metadata_service` | `true`: ask the instance metadata service for credentials | false |
+/// | `endpoint`, `region`, `access_key_id`, `secret_access_key`, `session_token`, `allow_http`, ... | every option of [`object_store::aws::AmazonS3ConfigKey`] and [`object_store::ClientConfigKey`], with or without `aws_` in front | the `AWS_*` variables |
+///
+/// Names are not case-sensitive. S3's options are accepted and have no effect on local and memory storages, so that one
+/// set of options serves all URLs of a program; a name that nobody knows is an error everywhere.
+#[derive(Clone, Default, PartialEq, Eq)]
+pub struct Options(BTreeMap<String, String>);
+
+impl Options {
+    /// No options: the defaults.
+    pub fn new() -> Self {
+        Self::default()
+    }
+
+    /// These options with one more; a later value replaces an earlier one.
+    #[must_use]
+    pub fn with(mut self, name: impl AsRef<str>, value: impl Into<String>) -> Self {
+        self.0.insert(name.as_ref().trim().to_ascii_lowercase(), value.into());
+        self
+    }
+
+    /// The value of an option, if it was given.
+    pub fn get(&self, name: &str) -> Option<&str> {
+        self.0.get(name).map(String::as_str)
+    }
+
+    /// Every option, by name.
+    pub fn iter(&self) -> impl Iterator<Item = (&str, &str)> {
+        self.0.iter().map(|(k, v)| (k.as_str(), v.as_str()))
+    }
+}
+
+impl<K: AsRef<str>, V: Into<String>> FromIterator<(K, V)> for Options {
+    fn from_iter<I: IntoIterator<Item = (K, V)>>(iter: I) -> Self {
+        iter.into_iter().fold(Self::new(), |options, (k, v)| options.with(k, v))
+    }
+}
+
+impl From<BTreeMap<String, String>> for Options {
+    fn from(map: BTreeMap<String, String>) -> Self {
+        map.into_iter().collect()
+    }
+}
+
+/// Shows the names and those values that are not secret.
+impl fmt::Debug for Options {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_map().entries(self.iter().map(|(k, v)| (k, if is_secret(k) { "***" } else { v }))).finish()
+    }
+}
+
+/// Whether the value of this option must not be shown.
+pub(crate) fn is_secret(name: &str) -> bool {
+    ["secret", "token", "password", "customer_key", "access_key_id"].iter().any(|part| name.contains(part))
+}
+
+/// The names that [`Tuning`] understands.
+pub(crate) const TUNING: [&str; 9] = [
+    "concurrency",
+    "coalesce_gap",
+    "read_size",
+    "part_size",
+    "parts_in_flight",
+    "timeout",
+    "connect_timeout",
+    "retry_timeout",
+    "max_retries",
+];
+
+/// How a storage uses its store: the numbers, checked.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) struct Tuning {
+    pub(crate) concurrency: usize,
+    pub(crate) limits: Limits,
+    pub(crate) part_size: usize,
+    pub(crate) parts_in_flight: usize,
+    pub(crate) timeout: Duration,
+    pub(crate) connect_timeout: Duration,
+    pub(crate) retry_timeout: Duration,
+    pub(crate) max_retries: usize,
+    /// The wait before a claim is tried again; it triples each time.
+    pub(crate) claim_backoff: Duration,
+}
+
+/// The smallest part that S3 takes, the last one of an upload aside.
+const SMALLEST_PART: u64 = 5 << 20;
+
+impl Tuning {
+    /// The defaults for a store across a network.
+    pub(crate) const REMOTE: Self = Self {
+        concurrency: 64,
+        limits: Limits { gap: 256 << 10, max: 8 << 20 },
+        part_size: 16 << 20,
+        parts_in_flight: 4,
+        timeout: Duration::from_secs(30),
+        connect_timeout: Duration::from_secs(5),
+        retry_timeout: Duration::from_secs(60),
+        max_retries: 8,
+        claim_backoff: Duration::from_millis(50),
+    };
+
+    /// The defaults for memory, local disk and test wrappers.
+    pub(crate) const LOCAL: Self = Self {
+        limits: Limits { gap: 16 << 10, max: 8 << 20 },
+        claim_backoff: Duration::from_millis(1),
+        ..Self::REMOTE
+    };
+
+    /// These defaults with what the options say.
+    pub(crate) fn with(mut self, options: &Options) -> Result<Self> {
+        let o = options;
+        if let Some(n) = number(o, "concurrency", 1..=100_000)? {
+            self.concurrency = n as usize;
+        }
+        if let Some(n) = number(o, "coalesce_gap", 0..=u64::MAX)? {
+            self.limits.gap = n;
+        }
+        if let Some(n) = number(o, "read_size", 4096..=1 << 40)? {
+            self.limits.max = n;
+        }
+        if let Some(n) = number(o, "part_size", SMALLEST_PART..=5 << 30)? {
+            self.part_size = n as usize;
+        }
+        if let Some(n) = number(o, "parts_in_flight", 1..=1024)? {
+            self.parts_in_flight = n as usize;
+        }
+        if let Some(n) = number(o, "max_retries", 0..=1000)? {
+            self.max_retries = n as usize;
+        }
+        for (name, field) in [
+            ("timeout", &mut self.timeout),
+            ("connect_timeout", &mut self.connect_timeout),
+            ("retry_timeout", &mut self.retry_timeout),
+        ] {
+            if let Some(time) = duration(o, name)? {
+                *field = time;
+            }
+        }
+        Ok(self)
+    }
+}
+
+fn number(options: &Options, name: &str, allowed: std::ops::RangeInclusive<u64>) -> Result<Option<u64>> {
+    let Some(text) = options.get(name) else { return Ok(None) };
+    match text.trim().replace('_', "").parse() {
+        Ok(n) if allowed.contains(&n) => Ok(Some(n)),
+        _ => Err(Error::InvalidOption {
+            option: name.to_owned(),
+            value: text.to_owned(),
+            reason: format!("give a whole number from {} to {}", allowed.start(), allowed.end()),
+        }),
+    }
+}
+
+fn duration(options: &Options, name: &str) -> Result<Option<Duration>> {
+    let Some(text) = options.get(name) else { return Ok(None) };
+    parse_duration(text).map(Some).ok_or_else(|| Error::InvalidOption {
+        option: name.to_owned(),
+        value: text.to_owned(),
+        reason: "give a time above zero like `30s`, `500ms`, `2m` or a number of seconds".to_owned(),
+    })
+}
+
+fn parse_duration(text: &str) -> Option<Duration> {
+    let text = text.trim();
+    let digits = text.trim_end_matches(|c: char| c.is_ascii_alphabetic() || c == ' ');
+    let unit = match text[digits.len()..].trim() {
+        "" | "s" | "sec" | "seconds" => 1.0,
+        "ms" => 0.001,
+        "m" | "min" | "minutes" => 60.0,
+        _ => return None,
+    };
+    let seconds: f64 = digits.parse::<f64>().ok()? * unit;
+    (seconds > 0.0).then(|| Duration::try_from_secs_f64(seconds).ok()).flatten()
+}
+
+/// The value of a yes-or-no option.
+pub(crate) fn flag(options: &Options, name: &str) -> Result<bool> {
+    let Some(text) = options.get(name) else { return Ok(false) };
+    match text.trim().to_ascii_lowercase().as_str() {
+        "true" | "1" | "yes" | "on" => Ok(true),
+        "false" | "0" | "no" | "off" | "" => Ok(false),
+        _ => Err(Error::InvalidOption {
+            option: name.to_owned(),
+            value: text.to_owned(),
+            reason: "give `true` or `false`".to_owned(),
+        }),
+    }
+}
