@@ -96,20 +96,22 @@ def ingest_rounds(source: Source, lake: Path) -> tuple[list[float], list[float],
     images, labels, ids = source.loaded(), source.labels(), source.ids()
     flat = lake.with_name("flat.bin")
     ours, floors, memory = [], [], []
+
+    def measure_floor() -> None:
+        floors.append(seconds_of(lambda: write_flat(flat, images)))
+        flat.unlink()
+
+    def measure_ours() -> None:
+        shutil.rmtree(lake, ignore_errors=True)
+        settle()
+        before = reset_peak()
+        ours.append(seconds_of(lambda: write_lake(lake, images, labels, ids)))
+        memory.append(max(0, peak() - before))
+
     for number in range(ROUNDS):
-        pair = [lambda: floors.append(seconds_of(lambda: write_flat(flat, images))), lambda: one_ingest()]
-
-        def one_ingest() -> None:
-            shutil.rmtree(lake, ignore_errors=True)
-            settle()
-            before = reset_peak()
-            ours.append(seconds_of(lambda: write_lake(lake, images, labels, ids)))
-            memory.append(max(0, peak() - before))
-
-        for measure in pair if number % 2 == 0 else reversed(pair):
+        for measure in (measure_floor, measure_ours) if number % 2 == 0 else (measure_ours, measure_floor):
             settle()
             measure()
-        flat.unlink()
     return ours, floors, memory
 
 
@@ -214,11 +216,10 @@ def checked_epoch(source: Source, lake: Path, shuffle: bool | str) -> int:
 
 def single_rows(report: Report, source: Source, single: Path, lake: Path) -> None:
     report.say(f"single rows: {SINGLE_ROWS:,} at random, beside copies of rows of a memmap")
-    few = Source(source.path.parent, source.n)
-    few.n = min(source.n, 2 * SINGLE_ROWS)
-    in_own_process(write_single, source, single, few.n)
+    few = min(source.n, 2 * SINGLE_ROWS)
+    in_own_process(write_single, source, single, few)
     for case, path, column, bar in (("ds[i], one column", single, None, 0.3), ('ds["image"][i]', lake, "image", None)):
-        ours, floors = in_own_process(single_rounds, source, path, column, few.n)
+        ours, floors = in_own_process(single_rounds, source, path, column, few)
         report.rate(case, SINGLE_ROWS / median(ours), "rows/s", SINGLE_ROWS / median(floors), bar=bar)
 
 
@@ -243,9 +244,14 @@ def single_rounds(source: Source, path: Path, column: str | None, n: int) -> tup
             raise AssertionError(f"row {row} is wrong")
     ours, floors = [], []
     for _ in range(ROUNDS):
-        floors.append(seconds_of(lambda: [rows[row].copy() for row in wanted] and None))
-        ours.append(seconds_of(lambda: [one(row) for row in wanted] and None))
+        floors.append(seconds_of(lambda: each(wanted, lambda row: rows[row].copy())))
+        ours.append(seconds_of(lambda: each(wanted, one)))
     return ours, floors
+
+
+def each(rows: list[int], take: Any) -> None:
+    for row in rows:
+        take(row)
 
 
 if __name__ == "__main__":

@@ -61,6 +61,7 @@ fn ready(repo: &Repo, args: &Args) -> Result<(Command, Option<Server>)> {
     };
     let mut bench = venv.command("python");
     bench.arg(repo.root.join("xtask").join("bench").join(script));
+    bench.env("PYTHONPATH", repo.root.join("xtask").join("py"));
     bench.arg("--folder").arg(repo.target.join("bench"));
     if args.json {
         bench.arg("--json");

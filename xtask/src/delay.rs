@@ -7,7 +7,7 @@ use anyhow::Result;
 use serde::Serialize;
 use std::io::{Read, Write};
 use std::net::{Ipv4Addr, Shutdown, SocketAddr, TcpListener, TcpStream};
-use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex};
 use std::thread;
 use std::time::Duration;
@@ -32,6 +32,9 @@ struct Log {
     requests: Mutex<Vec<Request>>,
     /// Bytes of responses, heads included.
     bytes: AtomicU64,
+    /// Connections that are open now, and the most that were open at once.
+    open: AtomicUsize,
+    most: AtomicUsize,
 }
 
 impl Proxy {
@@ -46,8 +49,13 @@ impl Proxy {
         thread::spawn(move || {
             for client in listener.incoming().flatten() {
                 let log = Arc::clone(&log);
-                // A connection that breaks is the client's to see.
-                thread::spawn(move || serve(&client, upstream, delay, &log));
+                thread::spawn(move || {
+                    let open = log.open.fetch_add(1, Ordering::Relaxed) + 1;
+                    log.most.fetch_max(open, Ordering::Relaxed);
+                    // A connection that breaks is for its client to notice.
+                    drop(serve(&client, upstream, delay, &log));
+                    log.open.fetch_sub(1, Ordering::Relaxed);
+                });
             }
         });
         Ok(proxy)
@@ -57,8 +65,8 @@ impl Proxy {
         format!("http://{}", self.address)
     }
 
-    /// Where a connection is answered with one JSON object, `{"requests": [...], "bytes": N}`: what passed since the
-    /// last time that somebody asked.
+    /// Where a connection is answered with one JSON object, `{"requests": [...], "bytes": N, "connections": N}`: what
+    /// passed since the last time that somebody asked, and the most connections that were open at once.
     pub(crate) fn control(&self) -> SocketAddr {
         self.control
     }
@@ -69,9 +77,11 @@ fn report(mut stream: TcpStream, log: &Log) {
     struct Report {
         requests: Vec<Request>,
         bytes: u64,
+        connections: usize,
     }
     let requests = log.requests.lock().map(|mut requests| std::mem::take(&mut *requests)).unwrap_or_default();
-    let report = Report { requests, bytes: log.bytes.swap(0, Ordering::Relaxed) };
+    let connections = log.most.swap(log.open.load(Ordering::Relaxed), Ordering::Relaxed);
+    let report = Report { requests, bytes: log.bytes.swap(0, Ordering::Relaxed), connections };
     if let Ok(text) = serde_json::to_vec(&report) {
         // Whoever asked may have gone; there is nobody else to tell.
         drop(stream.write_all(&text));
@@ -174,6 +184,7 @@ mod tests {
         let mut report = String::new();
         TcpStream::connect(proxy.control())?.read_to_string(&mut report)?;
         assert_eq!(report.matches("\"/x\"").count(), 3, "{report}");
+        assert!(report.contains("\"connections\":1"), "{report}");
         Ok(())
     }
 }

@@ -19,6 +19,7 @@ pub(crate) fn run(repo: &Repo, args: &Args) -> Result<ExitCode> {
     wheel::install(repo, &venv)?;
     let mut demo = venv.command("python");
     demo.arg(repo.root.join("xtask").join("demo").join("demo.py"));
+    demo.env("PYTHONPATH", repo.root.join("xtask").join("py"));
     demo.arg("--folder").arg(repo.target.join("demo")).args(["--tiles", &args.tiles.to_string()]);
     println!();
     shell::run(&mut demo)?;

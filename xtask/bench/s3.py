@@ -1,0 +1,184 @@
+"""bench s3: a cold first batch and an epoch from an S3 server behind a delay, beside plain ranged GETs. See `--help`.
+
+Run by `cargo xtask bench s3`, which starts the server and the proxy and names them in FOREBAY_BENCH_*.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import os
+import re
+import socket
+import subprocess
+import sys
+import time
+from typing import Any
+from pathlib import Path
+
+import numpy as np
+from measure import in_own_process, median
+from report import Report
+from source import BATCH, ROW, SCHEMA, SHAPE, Source, check_batch, check_ids
+
+ROUNDS = 5
+#: What a first batch may take besides its bytes, `open` included.
+LATENCIES = 8
+#: A plain client asks for ranges of this size; the other floor asks for the very ranges that the loader asked for.
+PLAIN_RANGE = 4 << 20
+LAKE = "s3://bench/lake"
+DELAY = float(os.environ.get("FOREBAY_BENCH_DELAY_MS", "20")) / 1e3
+
+
+def main() -> int:
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("--folder", type=Path, required=True, help="where the source rows are kept")
+    parser.add_argument("--rows", type=int, default=5_000)
+    parser.add_argument("--json", action="store_true")
+    args = parser.parse_args()
+    if "FOREBAY_BENCH_S3" not in os.environ:
+        print("this bench cannot run here: no server is named; start it by `cargo xtask bench s3`", file=sys.stderr)
+        return 2
+
+    report = Report("s3", args.json)
+    source = Source(args.folder, args.rows)
+    report.say(f"{args.rows:,} rows of uint8 [3,224,224] + int64 label + id: {source.bytes / 1e9:.2f} GB")
+    source.make()
+    import torch  # noqa: F401  (so that no measured process has to)
+
+    report.say("writing them to the S3 server, without the delay")
+    in_own_process(write, source)
+    report.say(f"{ROUNDS} cold rounds through {DELAY * 1e3:.0f} ms a request, beside plain ranged GETs")
+    rounds = [one_round(source) for _ in range(ROUNDS)]
+    in_own_process(check, source)
+    tell(report, rounds)
+    report.finish()
+    return 0
+
+
+def options(endpoint: str) -> dict[str, str]:
+    return {
+        "endpoint": endpoint,
+        "region": "us-east-1",
+        "access_key_id": "bench",
+        "secret_access_key": "bench",
+        "allow_http": "true",
+    }
+
+
+def write(source: Source) -> None:
+    import forebay as fb
+
+    ds = fb.create(LAKE, SCHEMA, storage_options=options(os.environ["FOREBAY_BENCH_S3"]))
+    rows, labels, ids = source.mapped().reshape(source.n, *SHAPE), source.labels(), source.ids()
+    ds.append({"image": rows, "label": labels, "id": ids})
+    ds.commit("the rows of the bench")
+
+
+def one_round(source: Source) -> dict[str, Any]:
+    """A cold epoch in a process of its own, then the floors: the same bytes by plain GETs of as many connections."""
+    passed()
+    cold = in_own_process(epoch, source)
+    traffic = passed()
+    data = [get for get in map(ranged, traffic["requests"]) if get is not None]
+    fetched = sum(get["end"] - get["start"] for get in data)
+    connections = traffic["connections"]
+    same = plain(data, connections)
+    large = plain(split(union(data), PLAIN_RANGE), connections)
+    passed()
+    return cold | {
+        "requests": len(traffic["requests"]),
+        "connections": connections,
+        "fetched": fetched,
+        "once": sum(get["end"] - get["start"] for get in union(data)),
+        "same": same["bytes"] / same["seconds"],
+        "large": large["bytes"] / large["seconds"],
+    }
+
+
+def epoch(source: Source) -> dict[str, float]:
+    """Seconds of a shuffled epoch from nothing, and of its first batch; both include `open`."""
+    import forebay as fb
+
+    start = time.perf_counter()
+    ds = fb.open(LAKE, storage_options=options(os.environ["FOREBAY_BENCH_S3_DELAYED"]))
+    first, ids = 0.0, []
+    for batch in ds.pytorch(batch_size=BATCH, shuffle=True, seed=7):
+        first = first or time.perf_counter() - start
+        ids.append(batch["id"].clone())
+    seconds = time.perf_counter() - start
+    check_ids(np.concatenate([part.numpy() for part in ids]), source.n)
+    return {"first": first, "seconds": seconds}
+
+
+def check(source: Source) -> None:
+    """Compares every byte of an epoch, without the delay."""
+    import forebay as fb
+
+    ds = fb.open(LAKE, storage_options=options(os.environ["FOREBAY_BENCH_S3"]))
+    rows, labels = source.mapped(), source.labels()
+    batches = ds.pytorch(batch_size=BATCH, shuffle=True, seed=7)
+    check_ids(np.concatenate([check_batch(batch, rows, labels).copy() for batch in batches]), source.n)
+
+
+def tell(report: Report, rounds: list[dict[str, Any]]) -> None:
+    def of(key: str) -> float:
+        return median([line[key] for line in rounds])
+
+    floor = max(of("same"), of("large"))
+    size = BATCH * (ROW + 16)
+    report.cost("first batch, open included", of("first"), "s", LATENCIES * DELAY + size / floor, bar=1)
+    report.rate("epoch, shuffled, cold", of("once") / of("seconds") / 1e6, "MB/s", floor / 1e6, bar=0.8)
+    report.rate("  beside its own ranges", of("once") / of("seconds") / 1e6, "MB/s", of("same") / 1e6)
+    report.rate("  beside ranges of 4 MiB", of("once") / of("seconds") / 1e6, "MB/s", of("large") / 1e6)
+    report.cost("bytes fetched", of("fetched") / 1e6, "MB", of("once") / 1e6, bar=1)
+    report.cost("requests", of("requests"), "", None)
+    report.cost("connections", of("connections"), "", None)
+
+
+# Plain GETs, and what passed the proxy
+
+
+def passed() -> dict[str, Any]:
+    """What passed the proxy since the last call."""
+    host, port = os.environ["FOREBAY_BENCH_S3_CONTROL"].rsplit(":", 1)
+    with socket.create_connection((host, int(port))) as connection, connection.makefile() as file:
+        return json.load(file)
+
+
+def ranged(request: dict[str, Any]) -> dict[str, Any] | None:
+    """A GET of a range of a data file as `xtask plain` takes it; None for any other request."""
+    match = re.fullmatch(r"bytes=(\d+)-(\d+)", request["range"] or "")
+    if match is None or "/data/" not in request["path"]:
+        return None
+    return {"path": request["path"], "start": int(match[1]), "end": int(match[2]) + 1}
+
+
+def union(gets: list[dict[str, Any]]) -> list[dict[str, Any]]:
+    """The bytes of these ranges, each once, as few ranges as possible."""
+    joined: list[dict[str, Any]] = []
+    for get in sorted(gets, key=lambda get: (get["path"], get["start"])):
+        if joined and joined[-1]["path"] == get["path"] and get["start"] <= joined[-1]["end"]:
+            joined[-1]["end"] = max(joined[-1]["end"], get["end"])
+        else:
+            joined.append(dict(get))
+    return joined
+
+
+def split(gets: list[dict[str, Any]], size: int) -> list[dict[str, Any]]:
+    pieces = []
+    for get in gets:
+        for start in range(get["start"], get["end"], size):
+            pieces.append({"path": get["path"], "start": start, "end": min(start + size, get["end"])})
+    return pieces
+
+
+def plain(gets: list[dict[str, Any]], connections: int) -> dict[str, float]:
+    address = os.environ["FOREBAY_BENCH_S3_DELAYED"].removeprefix("http://")
+    command = [os.environ["FOREBAY_XTASK"], "plain", address, "--connections", str(connections)]
+    lines = "\n".join(json.dumps(get) for get in gets)
+    return json.loads(subprocess.run(command, input=lines, text=True, stdout=subprocess.PIPE, check=True).stdout)
+
+
+if __name__ == "__main__":
+    sys.exit(main())
