@@ -1,1 +1,51 @@
-//! Lakes, tables, snapshots, transactions: a commit graph on plain object storage.
+//! Versions of tables on plain object storage: a commit graph whose only primitive is put-if-absent.
+//!
+//! A [`Lake`] is a prefix of an object store with named tables and one commit graph over all of them. Everything it
+//! holds is immutable but the logs of its branches, and those only grow: entry `n + 1` of a branch is *claimed*, and a
+//! claim that is lost is rebased over the winner.
+//!
+//! ```text
+//!   forebay                              the marker
+//!   data/<id>                            rows           <- TableWriter
+//!   meta/<id>                            pages, roots, commits
+//!   refs/heads/<branch>/<seq>            the log        <- Transaction::commit claims the next entry
+//!   refs/heads/<branch>/hint             where the log's end was: a hint, never trusted
+//!   refs/tags/<name>
+//! ```
+//!
+//! | to | use |
+//! |---|---|
+//! | make or open a lake | [`Lake::create`], [`Lake::open`] |
+//! | see a version | [`Lake::snapshot`] at a branch, tag or commit, then [`Snapshot::table`] |
+//! | read rows | [`Table::read`], [`Table::take`] |
+//! | choose rows for a loader | [`Selection`] |
+//! | write | [`Lake::begin`], [`TableWriter`], [`Transaction::commit`] |
+
+mod commit;
+mod error;
+mod file;
+mod lake;
+mod manifest;
+mod names;
+mod read;
+mod refs;
+mod scrub;
+mod selection;
+mod snapshot;
+mod table;
+mod transaction;
+mod verify;
+mod writer;
+
+pub use error::{Error, Result};
+pub use file::{OpenFile, Verify};
+pub use lake::{At, Lake};
+pub use selection::{Rows, Selection};
+pub use snapshot::Snapshot;
+pub use table::{Location, Table};
+pub use transaction::Transaction;
+pub use verify::{Fault, Verification};
+pub use writer::{TableWriter, Written};
+
+/// The branch that a new lake starts with.
+pub const DEFAULT_BRANCH: &str = "main";

@@ -1,0 +1,325 @@
+//! Lakes: made, opened, branched, tagged.
+
+use std::{
+    collections::HashMap,
+    fmt,
+    sync::{Arc, Mutex, PoisonError, Weak},
+    time::{SystemTime, UNIX_EPOCH},
+};
+
+use bytes::Bytes;
+use forebay_format::{
+    CommitId, FileId, LakeId, ObjectId,
+    meta::{Commit, LakeMarker, Page, Pointer, RefKind, Tag},
+};
+use forebay_storage::{Claim, Storage};
+
+use crate::{
+    DEFAULT_BRANCH, Error, OpenFile, Result, Snapshot, Transaction, commit, names,
+    refs::{self, Head},
+};
+
+/// Which version of a lake.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum At {
+    /// The newest commit of a branch.
+    Branch(String),
+    /// The commit that a tag names.
+    Tag(String),
+    /// A commit.
+    Commit(CommitId),
+}
+
+impl Default for At {
+    fn default() -> Self {
+        Self::Branch(DEFAULT_BRANCH.to_owned())
+    }
+}
+
+impl fmt::Display for At {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Branch(name) => write!(f, "branch '{name}'"),
+            Self::Tag(name) => write!(f, "tag '{name}'"),
+            Self::Commit(id) => write!(f, "commit {id}"),
+        }
+    }
+}
+
+/// A lake: tables under one commit graph, below a prefix of an object store. Clones share caches.
+#[derive(Clone)]
+pub struct Lake {
+    inner: Arc<Inner>,
+}
+
+struct Inner {
+    storage: Storage,
+    marker: LakeMarker,
+    pages: moka::sync::Cache<ObjectId, Arc<Page>>,
+    files: Mutex<HashMap<FileId, Weak<OpenFile>>>,
+}
+
+/// Decoded manifest pages kept in memory, in bytes of their encoded form.
+const PAGE_CACHE: u64 = 64 << 20;
+
+impl Lake {
+    /// Makes a lake at `storage`'s root, with an empty first commit on branch `main`.
+    ///
+    /// # Errors
+    /// [`Error::LakeExists`] if there is one, and what the store reports.
+    pub async fn create(storage: Storage) -> Result<Self> {
+        let marker = LakeMarker { id: LakeId::random(), created: now() };
+        // The first commit is written before the marker is claimed: a lake is never seen without its branch.
+        let first = Commit {
+            id: CommitId::random(),
+            parents: Vec::new(),
+            generation: 0,
+            author: String::new(),
+            message: "create lake".to_owned(),
+            time: marker.created,
+            tables: Vec::new(),
+            changes: Vec::new(),
+            properties: std::collections::BTreeMap::new(),
+        };
+        match storage.get(names::MARKER).await {
+            Ok(_) => return Err(Error::LakeExists { url: storage.url().to_owned() }),
+            Err(error) if error.is_not_found() => {}
+            Err(error) => return Err(error.into()),
+        }
+        let (pointer, bytes) = commit::write(&storage, &first).await?;
+        // A creator that was killed between these two steps left a branch and no marker; its first commit serves as well.
+        match refs::claim(&storage, DEFAULT_BRANCH, 0, RefKind::Create, pointer, bytes).await? {
+            refs::Outcome::Ours | refs::Outcome::Theirs => {}
+        }
+        let bytes = Bytes::from(marker.encode()?);
+        match storage.claim(names::MARKER, bytes).await? {
+            Claim::Ours => Ok(Self::of(storage, marker)),
+            Claim::Theirs(_) => Err(Error::LakeExists { url: storage.url().to_owned() }),
+            Claim::Unknown(error) => Err(error.into()),
+        }
+    }
+
+    /// Opens the lake at `storage`'s root.
+    ///
+    /// # Errors
+    /// [`Error::NotALake`] if there is none, [`Error::Object`] if its marker is damaged or of a later version, and what
+    /// the store reports.
+    pub async fn open(storage: Storage) -> Result<Self> {
+        let bytes = match storage.get(names::MARKER).await {
+            Ok(bytes) => bytes,
+            Err(error) if error.is_not_found() => return Err(Error::NotALake { url: storage.url().to_owned() }),
+            Err(error) => return Err(error.into()),
+        };
+        let marker = LakeMarker::decode(&bytes).map_err(Error::object(names::MARKER))?;
+        Ok(Self::of(storage, marker))
+    }
+
+    /// Opens the lake and a version of it at once: one request latency less than one after the other.
+    ///
+    /// # Errors
+    /// As [`Lake::open`] and [`Lake::snapshot`].
+    pub async fn open_at(storage: Storage, at: &At) -> Result<(Self, Snapshot)> {
+        let (lake, found) = futures::join!(Self::open(storage.clone()), find(&storage, at));
+        let lake = lake?;
+        let (id, pointer, commit) = found?;
+        Ok((lake.clone(), Snapshot::new(lake, id, pointer, commit)))
+    }
+
+    fn of(storage: Storage, marker: LakeMarker) -> Self {
+        let pages = moka::sync::Cache::builder()
+            .max_capacity(PAGE_CACHE)
+            .weigher(|_, page: &Arc<Page>| (page.fragments.len() * 256).try_into().unwrap_or(u32::MAX))
+            .build();
+        Self { inner: Arc::new(Inner { storage, marker, pages, files: Mutex::default() }) }
+    }
+
+    /// Where it is kept.
+    #[must_use]
+    pub fn storage(&self) -> &Storage {
+        &self.inner.storage
+    }
+
+    /// Its identity.
+    #[must_use]
+    pub fn id(&self) -> LakeId {
+        self.inner.marker.id
+    }
+
+    /// When it was made, in microseconds since 1970 UTC, by its creator's clock.
+    #[must_use]
+    pub fn created(&self) -> i64 {
+        self.inner.marker.created
+    }
+
+    /// A version of the lake.
+    ///
+    /// # Errors
+    /// [`Error::UnknownBranch`], [`Error::UnknownTag`] or [`Error::UnknownCommit`]; [`Error::Object`] if an object is
+    /// damaged; and what the store reports.
+    pub async fn snapshot(&self, at: &At) -> Result<Snapshot> {
+        let (id, pointer, commit) = find(self.storage(), at).await?;
+        Ok(Snapshot::new(self.clone(), id, pointer, commit))
+    }
+
+    /// Starts a transaction on a branch.
+    ///
+    /// # Errors
+    /// As [`Lake::snapshot`] at the branch.
+    pub async fn begin(&self, branch: &str) -> Result<Transaction> {
+        Ok(Transaction::new(self.clone(), head(self.storage(), branch).await?))
+    }
+
+    /// Makes a branch at a version. Writes one small object, whatever the lake's size.
+    ///
+    /// # Errors
+    /// [`Error::BranchExists`], [`Error::InvalidName`], and as [`Lake::snapshot`] at `from`.
+    pub async fn create_branch(&self, name: &str, from: &At) -> Result<()> {
+        names::check("branch", name)?;
+        let snapshot = self.snapshot(from).await?;
+        let bytes = snapshot.commit().encode()?;
+        match refs::claim(self.storage(), name, 0, RefKind::Create, snapshot.pointer(), bytes).await? {
+            refs::Outcome::Ours => Ok(()),
+            refs::Outcome::Theirs => Err(Error::BranchExists { name: name.to_owned() }),
+        }
+    }
+
+    /// Names a version for good.
+    ///
+    /// # Errors
+    /// [`Error::TagExists`], [`Error::InvalidName`], and as [`Lake::snapshot`] at `from`.
+    pub async fn create_tag(&self, name: &str, from: &At, author: &str) -> Result<()> {
+        names::check("tag", name)?;
+        let snapshot = self.snapshot(from).await?;
+        let tag = Tag {
+            commit: snapshot.pointer(),
+            embedded: snapshot.commit().encode()?,
+            author: author.to_owned(),
+            time: now(),
+        };
+        match self.storage().claim(&names::tag(name), tag.encode()?.into()).await? {
+            Claim::Ours => Ok(()),
+            Claim::Theirs(_) => Err(Error::TagExists { name: name.to_owned() }),
+            Claim::Unknown(error) => Err(error.into()),
+        }
+    }
+
+    /// The names of its branches, sorted.
+    ///
+    /// # Errors
+    /// What the store reports.
+    pub async fn branches(&self) -> Result<Vec<String>> {
+        refs::branches(self.storage()).await
+    }
+
+    /// The names of its tags, sorted.
+    ///
+    /// # Errors
+    /// What the store reports.
+    pub async fn tags(&self) -> Result<Vec<String>> {
+        refs::tags(self.storage()).await
+    }
+
+    /// The newest `limit` commits that a version follows, newest first, along first parents.
+    ///
+    /// # Errors
+    /// As [`Lake::snapshot`].
+    pub async fn log(&self, at: &At, limit: usize) -> Result<Vec<Commit>> {
+        commit::log(self.storage(), at, limit).await
+    }
+
+    pub(crate) async fn page(&self, pointer: &Pointer, referrer: &str) -> Result<Arc<Page>> {
+        if let Some(page) = self.inner.pages.get(&pointer.id) {
+            return Ok(page);
+        }
+        let bytes = commit::fetch(self.storage(), pointer, referrer).await?;
+        let page = Arc::new(Page::decode(&bytes).map_err(Error::object(names::meta(pointer.id)))?);
+        self.inner.pages.insert(pointer.id, page.clone());
+        Ok(page)
+    }
+
+    /// An open file that is still in use by someone.
+    pub(crate) fn opened(&self, id: FileId) -> Option<Arc<OpenFile>> {
+        self.inner.files.lock().unwrap_or_else(PoisonError::into_inner).get(&id)?.upgrade()
+    }
+
+    /// Remembers an open file; if another thread opened it meanwhile, theirs wins, so that what is verified stays shared.
+    pub(crate) fn remember(&self, id: FileId, file: OpenFile) -> Arc<OpenFile> {
+        let mut files = self.inner.files.lock().unwrap_or_else(PoisonError::into_inner);
+        if let Some(file) = files.get(&id).and_then(Weak::upgrade) {
+            return file;
+        }
+        if files.len().is_power_of_two() {
+            files.retain(|_, file| file.strong_count() > 0);
+        }
+        let file = Arc::new(file);
+        files.insert(id, Arc::downgrade(&file));
+        file
+    }
+}
+
+impl fmt::Debug for Lake {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Lake").field("url", &self.storage().url()).field("id", &self.id()).finish()
+    }
+}
+
+pub(crate) async fn head(storage: &Storage, branch: &str) -> Result<Head> {
+    names::check("branch", branch)?;
+    match refs::head(storage, branch).await? {
+        Some(head) => Ok(head),
+        None => Err(Error::UnknownBranch {
+            url: storage.url().to_owned(),
+            name: branch.to_owned(),
+            known: refs::branches(storage).await?,
+        }),
+    }
+}
+
+pub(crate) async fn find(storage: &Storage, at: &At) -> Result<(CommitId, Pointer, Commit)> {
+    match at {
+        At::Branch(name) => {
+            let head = head(storage, name).await?;
+            Ok((head.commit.id, head.pointer, head.commit))
+        }
+        At::Tag(name) => {
+            names::check("tag", name)?;
+            let path = names::tag(name);
+            let bytes = match storage.get(&path).await {
+                Ok(bytes) => bytes,
+                Err(error) if error.is_not_found() => {
+                    return Err(Error::UnknownTag {
+                        url: storage.url().to_owned(),
+                        name: name.clone(),
+                        known: refs::tags(storage).await?,
+                    });
+                }
+                Err(error) => return Err(error.into()),
+            };
+            let tag = Tag::decode(&bytes).map_err(Error::object(&path))?;
+            tag.commit.check(&tag.embedded).map_err(Error::object(&path))?;
+            let commit = Commit::decode(&tag.embedded).map_err(Error::object(&path))?;
+            Ok((commit.id, tag.commit, commit))
+        }
+        At::Commit(id) => {
+            let path = names::meta(*id);
+            let bytes = match storage.get(&path).await {
+                Ok(bytes) => bytes,
+                Err(error) if error.is_not_found() => {
+                    return Err(Error::UnknownCommit { url: storage.url().to_owned(), id: *id });
+                }
+                Err(error) => return Err(error.into()),
+            };
+            let commit = Commit::decode(&bytes).map_err(Error::object(&path))?;
+            if commit.id != *id {
+                return Err(Error::Inconsistent { path, reason: format!("it holds commit {}", commit.id) });
+            }
+            Ok((*id, Pointer::to(id.cast(), &bytes), commit))
+        }
+    }
+}
+
+/// Microseconds since 1970 UTC by this machine's clock; a clock before that gives 0.
+pub(crate) fn now() -> i64 {
+    let since = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();
+    since.as_micros().try_into().unwrap_or(i64::MAX)
+}

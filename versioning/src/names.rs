@@ -1,0 +1,45 @@
+//! Names of branches, tags and tables, and the paths of objects.
+
+use forebay_format::{FileId, Id};
+
+use crate::{Error, Result};
+
+pub(crate) const MARKER: &str = "forebay";
+
+pub(crate) fn data(id: FileId) -> String {
+    format!("data/{id}")
+}
+
+pub(crate) fn meta<T>(id: Id<T>) -> String {
+    format!("meta/{id}")
+}
+
+pub(crate) const HEADS: &str = "refs/heads";
+pub(crate) const TAGS: &str = "refs/tags";
+
+pub(crate) fn entry(branch: &str, sequence: u64) -> String {
+    format!("{HEADS}/{branch}/{sequence:020}")
+}
+
+pub(crate) fn hint(branch: &str) -> String {
+    format!("{HEADS}/{branch}/hint")
+}
+
+pub(crate) fn tag(name: &str) -> String {
+    format!("{TAGS}/{name}")
+}
+
+/// Names become parts of object paths on every store, so they keep to what all of them take alike.
+pub(crate) fn check(what: &'static str, name: &str) -> Result<()> {
+    let fail = |reason| Err(Error::InvalidName { what, name: name.to_owned(), reason });
+    if name.is_empty() || name.len() > 200 {
+        return fail("it needs 1 to 200 characters");
+    }
+    if !name.bytes().all(|b| b.is_ascii_alphanumeric() || b"-_.".contains(&b)) {
+        return fail("use letters, digits, '-', '_' and '.'");
+    }
+    if name.starts_with('.') || name.ends_with('.') {
+        return fail("it starts or ends with '.'");
+    }
+    Ok(())
+}

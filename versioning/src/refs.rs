@@ -1,0 +1,239 @@
+//! The logs of branches: finding their end, and claiming the next entry.
+//!
+//! Entries are numbered without gaps and never deleted, so "entry n exists" is monotone in n and the end is found by
+//! probing, without a listing: from a good hint in one round of two requests.
+
+use std::time::Duration;
+
+use bytes::Bytes;
+use forebay_format::meta::{Commit, Pointer, RefEntry, RefKind};
+use forebay_storage::{Claim, Storage};
+use futures::future::try_join_all;
+use rand::RngExt as _;
+
+use crate::{Error, Result, lake::now, names};
+
+/// The end of a branch's log.
+#[derive(Clone, Debug)]
+pub(crate) struct Head {
+    pub(crate) branch: String,
+    pub(crate) sequence: u64,
+    pub(crate) pointer: Pointer,
+    pub(crate) commit: Commit,
+}
+
+/// Whether a claimed entry became ours. There is no third outcome: a doubt that can't be settled is an error.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Outcome {
+    Ours,
+    /// Another entry has the number, for good.
+    Theirs,
+}
+
+/// Entry `sequence` of a branch, if it is there.
+pub(crate) async fn entry(storage: &Storage, branch: &str, sequence: u64) -> Result<Option<RefEntry>> {
+    let path = names::entry(branch, sequence);
+    match storage.get(&path).await {
+        Ok(bytes) => {
+            let entry = RefEntry::decode(&bytes).map_err(Error::object(&path))?;
+            entry.commit.check(&entry.embedded).map_err(Error::object(&path))?;
+            Ok(Some(entry))
+        }
+        Err(error) if error.is_not_found() => Ok(None),
+        Err(error) => Err(error.into()),
+    }
+}
+
+/// The end of a branch's log, or `None` if there is no such branch.
+pub(crate) async fn head(storage: &Storage, branch: &str) -> Result<Option<Head>> {
+    let hint = match storage.get(&names::hint(branch)).await {
+        // A hint is never trusted: one that doesn't parse is no hint.
+        Ok(bytes) => std::str::from_utf8(&bytes).ok().and_then(|text| text.trim().parse().ok()).unwrap_or(0),
+        Err(error) if error.is_not_found() => 0,
+        Err(error) => return Err(error.into()),
+    };
+    let found = match last(storage, branch, hint).await? {
+        None if hint > 0 => last(storage, branch, 0).await?,
+        found => found,
+    };
+    let Some((sequence, entry)) = found else { return Ok(None) };
+    decode(branch, sequence, entry).map(Some)
+}
+
+/// The end of a branch's log, which has an entry `from` for sure.
+pub(crate) async fn head_after(storage: &Storage, branch: &str, from: u64) -> Result<Head> {
+    match last(storage, branch, from).await? {
+        Some((sequence, entry)) => decode(branch, sequence, entry),
+        None => Err(Error::Missing { path: names::entry(branch, from), referrer: "a claim just lost to it".into() }),
+    }
+}
+
+fn decode(branch: &str, sequence: u64, entry: RefEntry) -> Result<Head> {
+    let commit = Commit::decode(&entry.embedded).map_err(Error::object(names::entry(branch, sequence)))?;
+    Ok(Head { branch: branch.to_owned(), sequence, pointer: entry.commit, commit })
+}
+
+/// The last entry at or after `from`; `None` if `from` itself isn't there.
+async fn last(storage: &Storage, branch: &str, from: u64) -> Result<Option<(u64, RefEntry)>> {
+    let mut search = Search::new(from);
+    let mut best = None;
+    while let Some(probes) = search.probes() {
+        let found = try_join_all(probes.iter().map(|sequence| entry(storage, branch, *sequence))).await?;
+        let present = found.iter().take_while(|entry| entry.is_some()).count();
+        search.learn(&probes, present);
+        if present > 0 {
+            best = probes.into_iter().zip(found).nth(present - 1);
+        }
+    }
+    Ok(best.and_then(|(sequence, entry)| entry.map(|entry| (sequence, entry))))
+}
+
+/// Finds the last of a run of numbers that begins at some number: gallops up, then narrows. Pure.
+#[derive(Debug)]
+struct Search {
+    from: u64,
+    /// The largest number known to exist.
+    present: Option<u64>,
+    /// The smallest number known to be missing.
+    missing: Option<u64>,
+}
+
+impl Search {
+    /// Probes in a round; enough to find the end of 10,000 entries in a few rounds.
+    const WIDTH: u64 = 8;
+
+    fn new(from: u64) -> Self {
+        Self { from, present: None, missing: None }
+    }
+
+    /// What to probe next, ascending; `None` when the end is known.
+    fn probes(&self) -> Option<Vec<u64>> {
+        match (self.present, self.missing) {
+            (None, None) => Some(vec![self.from, self.from + 1]),
+            (None, Some(_)) => None,
+            (Some(present), None) => {
+                Some((0..Self::WIDTH).map(|i| present + (1 << (2 * i))).collect())
+            }
+            (Some(present), Some(missing)) if missing - present <= 1 => None,
+            (Some(present), Some(missing)) => {
+                let gap = missing - present;
+                let parts = gap.min(Self::WIDTH + 1);
+                Some((1..parts).map(|i| present + gap * i / parts).collect())
+            }
+        }
+    }
+
+    /// Takes in that the first `present` of `probes` exist, and the next one doesn't.
+    fn learn(&mut self, probes: &[u64], present: usize) {
+        if present > 0 {
+            self.present = Some(probes[present - 1]);
+        }
+        if present < probes.len() {
+            self.missing = Some(probes[present]);
+        }
+    }
+}
+
+/// How often a claim in doubt is asked again, with growing pauses: some 30 seconds in all.
+const SETTLE_ATTEMPTS: u32 = 9;
+
+/// Claims entry `sequence` of a branch and settles every doubt about who has it.
+///
+/// After an ambiguous failure the request may still land. The same bytes are claimed again until the number is taken by
+/// them or by somebody else's: whichever of our equal requests lands, the entry is ours, so "not ours" is said only when
+/// another entry has the number for good.
+///
+/// # Errors
+/// [`Error::OutcomeUnknown`] if the store keeps failing.
+pub(crate) async fn claim(
+    storage: &Storage,
+    branch: &str,
+    sequence: u64,
+    kind: RefKind,
+    commit: Pointer,
+    embedded: Vec<u8>,
+) -> Result<Outcome> {
+    let path = names::entry(branch, sequence);
+    let entry = RefEntry { kind, nonce: rand::random(), commit, embedded, time: now() };
+    let bytes = Bytes::from(entry.encode()?);
+    let mut attempt = 0;
+    loop {
+        let source = match storage.claim(&path, bytes.clone()).await? {
+            Claim::Ours => return Ok(Outcome::Ours),
+            Claim::Theirs(_) => return Ok(Outcome::Theirs),
+            Claim::Unknown(error) => error,
+        };
+        attempt += 1;
+        if attempt == SETTLE_ATTEMPTS {
+            let (branch, commit) = (branch.to_owned(), commit.id.cast());
+            return Err(Error::OutcomeUnknown { branch, sequence, commit, source });
+        }
+        tracing::warn!(%path, %source, attempt, "a claim's outcome is unknown: asking again");
+        pause(attempt).await;
+    }
+}
+
+/// Waits a random time up to a bound that doubles with each attempt, from 10 ms to 10 s.
+pub(crate) async fn pause(attempt: u32) {
+    let bound = Duration::from_millis(10 << attempt.min(10)).min(Duration::from_secs(10));
+    let share: f64 = rand::rng().random_range(0.0..1.0);
+    tokio::time::sleep(bound.mul_f64(share)).await;
+}
+
+/// Leaves a hint where a branch's log ends. Losing it costs a reader some requests and nothing else.
+pub(crate) async fn leave_hint(storage: &Storage, branch: &str, sequence: u64) {
+    let path = names::hint(branch);
+    if let Err(error) = storage.put(&path, Bytes::from(sequence.to_string())).await {
+        tracing::warn!(%path, %error, "the hint was not written: the next open takes some requests more");
+    }
+}
+
+/// The names of all branches, sorted.
+pub(crate) async fn branches(storage: &Storage) -> Result<Vec<String>> {
+    let mut names = storage.folders(names::HEADS).await?;
+    names.sort_unstable();
+    Ok(names)
+}
+
+/// The names of all tags, sorted.
+pub(crate) async fn tags(storage: &Storage) -> Result<Vec<String>> {
+    let entries = storage.list(names::TAGS).await?;
+    let mut names: Vec<_> =
+        entries.iter().filter_map(|entry| Some(entry.path.rsplit_once('/')?.1.to_owned())).collect();
+    names.sort_unstable();
+    Ok(names)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::Search;
+
+    fn find(from: u64, end: u64) -> (Option<u64>, usize) {
+        let mut search = Search::new(from);
+        let mut rounds = 0;
+        while let Some(probes) = search.probes() {
+            assert!(probes.windows(2).all(|pair| pair[0] < pair[1]), "{probes:?}");
+            rounds += 1;
+            let present = probes.iter().take_while(|probe| **probe < end).count();
+            search.learn(&probes, present);
+        }
+        (search.present, rounds)
+    }
+
+    #[test]
+    fn a_search_finds_the_end_of_every_log_from_every_hint() {
+        for end in (0..200).chain([1_000, 9_999, 10_000, 1_000_000]) {
+            for from in [0, 1, 5, end / 2, end.saturating_sub(1), end, end + 3] {
+                let expected = (from < end).then(|| end - 1);
+                assert_eq!(find(from, end).0, expected, "from {from}, end {end}");
+            }
+        }
+    }
+
+    #[test]
+    fn a_good_hint_takes_one_round_and_no_hint_a_few() {
+        assert_eq!(find(9_999, 10_000).1, 1);
+        assert!(find(9_990, 10_000).1 <= 3);
+        assert!(find(0, 10_000).1 <= 7, "{}", find(0, 10_000).1);
+    }
+}

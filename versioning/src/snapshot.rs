@@ -1,0 +1,88 @@
+//! A version of a lake.
+
+use std::sync::Arc;
+
+use forebay_format::{
+    CommitId,
+    meta::{Commit, Pointer, RootRef, TableEntry, TableRoot},
+};
+
+use crate::{Error, Lake, Result, Table, commit, manifest, names};
+
+/// A commit of a lake: it never changes. Clones are cheap.
+#[derive(Clone, Debug)]
+pub struct Snapshot {
+    lake: Lake,
+    id: CommitId,
+    pointer: Pointer,
+    commit: Arc<Commit>,
+}
+
+impl Snapshot {
+    pub(crate) fn new(lake: Lake, id: CommitId, pointer: Pointer, commit: Commit) -> Self {
+        Self { lake, id, pointer, commit: Arc::new(commit) }
+    }
+
+    /// The commit's identity.
+    #[must_use]
+    pub fn id(&self) -> CommitId {
+        self.id
+    }
+
+    /// The commit.
+    #[must_use]
+    pub fn commit(&self) -> &Commit {
+        &self.commit
+    }
+
+    /// The lake.
+    #[must_use]
+    pub fn lake(&self) -> &Lake {
+        &self.lake
+    }
+
+    pub(crate) fn pointer(&self) -> Pointer {
+        self.pointer
+    }
+
+    /// The names of its tables, sorted.
+    #[must_use]
+    pub fn tables(&self) -> Vec<&str> {
+        let mut names: Vec<_> = self.commit.tables.iter().map(|table| table.name.as_str()).collect();
+        names.sort_unstable();
+        names
+    }
+
+    /// A table with its schema and its list of fragments, ready to be read.
+    ///
+    /// # Errors
+    /// [`Error::UnknownTable`]; [`Error::Object`], [`Error::Missing`] or [`Error::Inconsistent`] if the lake is damaged;
+    /// and what the store reports.
+    pub async fn table(&self, name: &str) -> Result<Table> {
+        let entry = self.entry(name)?;
+        let root = root(&self.lake, self.id, entry).await?;
+        let referrer = format!("table '{name}' of commit {}", self.id);
+        let fragments = manifest::fragments(&self.lake, &root, &referrer).await?;
+        Table::new(self.clone(), entry, root, fragments)
+    }
+
+    pub(crate) fn entry(&self, name: &str) -> Result<&TableEntry> {
+        self.commit.tables.iter().find(|table| table.name == name).ok_or_else(|| Error::UnknownTable {
+            commit: self.id,
+            name: name.to_owned(),
+            known: self.tables().into_iter().map(str::to_owned).collect(),
+        })
+    }
+}
+
+/// A table's root, wherever it is.
+pub(crate) async fn root(lake: &Lake, commit: CommitId, entry: &TableEntry) -> Result<TableRoot> {
+    match &entry.root {
+        RootRef::Inline(root) => Ok(root.clone()),
+        RootRef::Object(pointer) => {
+            let referrer = format!("table '{}' of commit {commit}", entry.name);
+            let bytes = commit::fetch(lake.storage(), pointer, &referrer).await?;
+            TableRoot::decode(&bytes).map_err(Error::object(names::meta(pointer.id)))
+        }
+    }
+}

@@ -1,0 +1,239 @@
+//! Reading every byte that a version reaches.
+
+use std::collections::{BTreeMap, HashSet};
+
+use forebay_format::{
+    ObjectId,
+    meta::{Commit, DataFileRef, LakeMarker, PageLocation, Pointer, RootRef, Tag},
+};
+use forebay_storage::Storage;
+
+use crate::{At, Error, Lake, Result, commit, lake, names, refs, scrub};
+
+/// A place in a lake that is not as it must be.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Fault {
+    /// The object.
+    pub path: String,
+    /// What is wrong, and where in the object.
+    pub reason: String,
+}
+
+/// What [`Lake::verify`] read, and what it found.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Verification {
+    /// Commits, with all their history.
+    pub commits: u64,
+    /// Data files.
+    pub files: u64,
+    /// All objects.
+    pub objects: u64,
+    /// Bytes of all objects.
+    pub bytes: u64,
+    /// Bytes that there are to read, known once the metadata is read.
+    pub total: u64,
+    /// What is wrong; empty when all is well.
+    pub faults: Vec<Fault>,
+}
+
+impl Lake {
+    /// Reads every byte of every object that a version reaches, its whole history with it, and checks it: checksums,
+    /// hashes, lengths, counts, padding. Calls `progress` now and then.
+    ///
+    /// # Errors
+    /// As [`Lake::snapshot`] at `at`; what is found beyond that is in [`Verification::faults`].
+    pub async fn verify(&self, at: &At, mut progress: impl FnMut(&Verification)) -> Result<Verification> {
+        let mut walk = Walk { lake: self, found: Verification::default(), seen: HashSet::new(), files: BTreeMap::new() };
+        walk.marker().await?;
+        let (_, pointer, commit) = lake::find(self.storage(), at).await?;
+        match at {
+            At::Branch(branch) => walk.log(branch).await?,
+            At::Tag(name) => walk.tag(name).await?,
+            At::Commit(_) => {}
+        }
+        walk.history(pointer, commit, &mut progress).await?;
+        let Walk { mut found, files, .. } = walk;
+        found.total = found.bytes + files.values().map(|(file, _)| file.size).sum::<u64>();
+        for (file, rows) in files.values() {
+            let path = names::data(file.id);
+            let scrubbed = scrub::file(self.storage(), file, *rows, |bytes| {
+                found.bytes += bytes;
+                progress(&found);
+            })
+            .await;
+            match scrubbed {
+                Ok(faults) => found.faults.extend(faults),
+                Err(error) => found.fault(&path, error)?,
+            }
+            found.files += 1;
+            found.objects += 1;
+        }
+        progress(&found);
+        Ok(found)
+    }
+}
+
+impl Verification {
+    /// Records an error that says something about the lake; passes on one that says something about the store.
+    fn fault(&mut self, path: &str, error: Error) -> Result<()> {
+        let reason = match error {
+            Error::Object { source, .. } => source.to_string(),
+            Error::Missing { referrer, .. } => format!("missing, though {referrer} points at it"),
+            Error::Inconsistent { reason, .. } => reason,
+            Error::Storage(error) if error.is_not_found() => "missing".to_owned(),
+            other => return Err(other),
+        };
+        self.faults.push(Fault { path: path.to_owned(), reason });
+        Ok(())
+    }
+
+    fn read(&mut self, bytes: usize) {
+        self.objects += 1;
+        self.bytes += bytes as u64;
+    }
+}
+
+struct Walk<'a> {
+    lake: &'a Lake,
+    found: Verification,
+    seen: HashSet<ObjectId>,
+    /// Data files by path, with the rows that their fragments claim.
+    files: BTreeMap<String, (DataFileRef, u32)>,
+}
+
+impl Walk<'_> {
+    fn storage(&self) -> &Storage {
+        self.lake.storage()
+    }
+
+    async fn marker(&mut self) -> Result<()> {
+        let bytes = self.storage().get(names::MARKER).await?;
+        self.found.read(bytes.len());
+        match LakeMarker::decode(&bytes) {
+            Ok(marker) if marker.id == self.lake.id() => Ok(()),
+            Ok(marker) => {
+                let reason = format!("it is of lake {}, opened as {}", marker.id, self.lake.id());
+                self.found.fault(names::MARKER, Error::Inconsistent { path: names::MARKER.to_owned(), reason })
+            }
+            Err(error) => self.found.fault(names::MARKER, Error::object(names::MARKER)(error)),
+        }
+    }
+
+    async fn tag(&mut self, name: &str) -> Result<()> {
+        let path = names::tag(name);
+        let bytes = self.storage().get(&path).await?;
+        self.found.read(bytes.len());
+        match Tag::decode(&bytes) {
+            Ok(_) => Ok(()),
+            Err(error) => self.found.fault(&path, Error::object(&path)(error)),
+        }
+    }
+
+    /// Every entry of a branch's log, from the first.
+    async fn log(&mut self, branch: &str) -> Result<()> {
+        let head = lake::head(self.storage(), branch).await?;
+        for sequence in 0..=head.sequence {
+            let path = names::entry(branch, sequence);
+            match refs::entry(self.storage(), branch, sequence).await {
+                Ok(Some(entry)) => self.found.read(entry.encode()?.len()),
+                Ok(None) => {
+                    let referrer = "a later entry of the log".to_owned();
+                    self.found.fault(&path, Error::Missing { path: path.clone(), referrer })?;
+                }
+                Err(error) => self.found.fault(&path, error)?,
+            }
+        }
+        Ok(())
+    }
+
+    /// A commit and all that it follows.
+    async fn history(
+        &mut self,
+        pointer: Pointer,
+        commit: Commit,
+        progress: &mut impl FnMut(&Verification),
+    ) -> Result<()> {
+        let mut queue = vec![(pointer, format!("commit {}", commit.id))];
+        while let Some((pointer, referrer)) = queue.pop() {
+            if !self.seen.insert(pointer.id) {
+                continue;
+            }
+            let Some(commit) = self.object(&pointer, &referrer, Commit::decode).await? else { continue };
+            self.found.commits += 1;
+            progress(&self.found);
+            self.tables(&commit).await?;
+            queue.extend(commit.parents.iter().map(|parent| (*parent, format!("commit {}", commit.id))));
+        }
+        Ok(())
+    }
+
+    async fn tables(&mut self, commit: &Commit) -> Result<()> {
+        for table in &commit.tables {
+            let referrer = format!("table '{}' of commit {}", table.name, commit.id);
+            let (root, path) = match &table.root {
+                RootRef::Inline(root) => (root.clone(), names::meta(commit.id)),
+                RootRef::Object(pointer) => {
+                    let path = names::meta(pointer.id);
+                    if !self.seen.insert(pointer.id) {
+                        continue;
+                    }
+                    match self.object(pointer, &referrer, forebay_format::meta::TableRoot::decode).await? {
+                        Some(root) => (root, path),
+                        None => continue,
+                    }
+                }
+            };
+            let rows: u64 = root.pages.iter().map(|page| page.rows).sum();
+            if rows != table.rows {
+                let reason = format!("{referrer}: its pages have {rows} rows, the commit says {}", table.rows);
+                self.found.fault(&path, Error::Inconsistent { path: path.clone(), reason })?;
+            }
+            for page in &root.pages {
+                let (fragments, path) = match &page.page {
+                    PageLocation::Inline(page) => (page.fragments.clone(), path.clone()),
+                    PageLocation::Object(pointer) => {
+                        if !self.seen.insert(pointer.id) {
+                            continue;
+                        }
+                        match self.object(pointer, &referrer, forebay_format::meta::Page::decode).await? {
+                            Some(page) => (page.fragments, names::meta(pointer.id)),
+                            None => continue,
+                        }
+                    }
+                };
+                let found = fragments.iter().map(|fragment| u64::from(fragment.rows)).sum::<u64>();
+                if (fragments.len(), found) != (page.fragments as usize, page.rows) {
+                    let reason = format!("it has {found} rows, its reference says {}", page.rows);
+                    self.found.fault(&path, Error::Inconsistent { path: path.clone(), reason })?;
+                }
+                for fragment in fragments {
+                    for file in fragment.files {
+                        self.files.insert(names::data(file.id), (file, fragment.rows));
+                    }
+                }
+            }
+        }
+        Ok(())
+    }
+
+    /// The object that a pointer names, or `None` and a fault.
+    async fn object<T>(
+        &mut self,
+        pointer: &Pointer,
+        referrer: &str,
+        decode: impl FnOnce(&[u8]) -> forebay_format::Result<T>,
+    ) -> Result<Option<T>> {
+        let path = names::meta(pointer.id);
+        let decoded = match commit::fetch(self.storage(), pointer, referrer).await {
+            Ok(bytes) => {
+                self.found.read(bytes.len());
+                decode(&bytes).map_err(Error::object(&path))
+            }
+            Err(error) => Err(error),
+        };
+        match decoded {
+            Ok(object) => Ok(Some(object)),
+            Err(error) => self.found.fault(&path, error).map(|()| None),
+        }
+    }
+}

@@ -1,0 +1,11 @@
+//! What `forebay-versioning` promises, shown on real stores.
+#![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic, missing_docs)]
+
+mod commits;
+mod faults;
+mod flips;
+mod model;
+mod processes;
+#[cfg(feature = "s3-tests")]
+mod s3;
+mod support;
