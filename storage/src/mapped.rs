@@ -26,6 +26,7 @@ pub struct Mapped {
 impl Mapped {
     /// Maps a file, or gives `None` where mapping is not safe enough: on filesystems reached over a network or through
     /// a user process, where a lost connection turns a memory access into a crash.
+    #[expect(clippy::disallowed_methods, reason = "this asks what the filesystem is first")]
     pub(crate) fn open(path: &Path) -> Result<Option<Self>> {
         let file = File::open(path).map_err(|e| Error::disk("open", path, e))?;
         let metadata = file.metadata().map_err(|e| Error::disk("look at", path, e))?;

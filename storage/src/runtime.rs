@@ -77,6 +77,7 @@ fn handle(slot: &OnceLock<Forked<Runtime>>, make: impl Fn() -> Result<Runtime>) 
     first.get(make).map(|runtime| runtime.handle().clone())
 }
 
+#[expect(clippy::disallowed_methods, reason = "this makes the one runtime")]
 fn start(name: &str, workers: usize) -> Result<Runtime> {
     Builder::new_multi_thread()
         .worker_threads(workers)

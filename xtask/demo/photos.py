@@ -16,7 +16,7 @@ TILE = 256
 PHOTOS = {
     "skimage": (
         "data",
-        "astronaut.png brick.png camera.png cell.png chelsea.png clock_motion.png coffee.png coins.png color.png grass.png gravel.png "
+        "astronaut.png brick.png camera.png cell.png chelsea.png clock_motion.png coffee.png coins.png grass.png gravel.png "
         "hubble_deep_field.jpg ihc.png moon.png motorcycle_left.png retina.jpg rocket.jpg",
     ),
     "sklearn": ("datasets/images", "china.jpg flower.jpg"),

@@ -7,7 +7,7 @@ from pathlib import Path
 import numpy as np
 from PIL import Image, ImageDraw, ImageFont
 
-SIDE, GAP, CAPTION, HEAD = 132, 10, 18, 54
+SIDE, GAP, CAPTION, HEAD = 132, 10, 18, 60
 COLUMNS, ROWS = 8, 6
 INK, GREY, PAPER = (34, 38, 46), (120, 126, 138), (250, 250, 248)
 

@@ -22,7 +22,7 @@ pub(crate) fn run(repo: &Repo, args: &Args) -> Result<ExitCode> {
         std::fs::remove_dir_all(&fresh).with_context(|| format!("cannot empty {}", fresh.display()))?;
     }
     std::fs::create_dir_all(&fresh)?;
-    let venv = Venv::with(repo, &[Set::Codegen])?;
+    let venv = Venv::with(repo, &[Set::Tools])?;
     let mut flatc = venv.command("flatc");
     flatc.current_dir(&repo.root).arg("--rust").arg("-o").arg(&fresh).args(schemas(repo)?);
     shell::run(&mut flatc)?;

