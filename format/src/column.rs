@@ -88,7 +88,8 @@ impl ColumnData {
 }
 
 impl ColumnSlice<'_> {
-    /// Checks that these rows fit `column`: layout, lengths, offsets, shapes, UTF-8, JSON's being text, and nulls.
+    /// Checks that these rows fit `column`: layout, lengths, offsets, shapes, UTF-8, JSON's being text, and nulls. A null row
+    /// of a ragged tensor is empty, whatever its shape.
     ///
     /// # Errors
     /// [`Error::ColumnMismatch`], which says what was expected and what was found.
@@ -164,7 +165,8 @@ impl ColumnSlice<'_> {
                     });
                     let size = shape.iter().try_fold(item, |size, length| size.checked_mul(u64::from(*length)));
                     let null = self.validity.is_some_and(|validity| !validity.get(index));
-                    if !null && (!fits || size != Some(row(index).len() as u64)) {
+                    let right = if null { row(index).is_empty() } else { fits && size == Some(row(index).len() as u64) };
+                    if !right {
                         return fail(
                             format!("a row of {column}"),
                             format!("shape {shape:?} with {} bytes in row {index} of the batch", row(index).len()),

@@ -5,6 +5,8 @@ use std::collections::BTreeMap;
 use forebay_format::{meta::*, *};
 use proptest::{collection::vec, option, prelude::*};
 
+use crate::model::Row;
+
 pub fn id<T: 'static>() -> impl Strategy<Value = Id<T>> {
     any::<[u8; 16]>().prop_map(Id::from_bytes)
 }
@@ -134,4 +136,64 @@ pub fn ref_entry() -> impl Strategy<Value = RefEntry> {
 pub fn tag() -> impl Strategy<Value = Tag> {
     (embedded(), ".{0,8}", any::<i64>())
         .prop_map(|((commit, embedded), author, time)| Tag { commit, embedded, author, time })
+}
+
+/// Rows that fit a column.
+pub fn rows(column: &Column, max: usize) -> BoxedStrategy<Vec<Row>> {
+    let column = column.clone();
+    let media_rank = if column.dtype == DType::Bytes { 0usize..4 } else { 0..1 };
+    (0..=max, media_rank)
+        .prop_flat_map(move |(count, media)| {
+            let column = column.clone();
+            vec(row(&column, media), count)
+        })
+        .boxed()
+}
+
+fn row(column: &Column, media: usize) -> BoxedStrategy<Row> {
+    let valid = if column.nullable { prop::bool::weighted(0.8).boxed() } else { Just(true).boxed() };
+    let bytes = |length: usize| {
+        prop_oneof![
+            // Both what compresses and what doesn't.
+            vec(any::<u8>(), length),
+            any::<u8>().prop_map(move |byte| vec![byte; length]),
+        ]
+    };
+    let value: BoxedStrategy<(Vec<u32>, Vec<u8>)> = match (column.dtype, column.layout()) {
+        (DType::Utf8 | DType::Json, _) => prop_oneof![4 => ".{0,12}", 1 => ".{0,300}"]
+            .prop_map(|text: String| (Vec::new(), text.into_bytes()))
+            .boxed(),
+        (DType::Bytes, _) => {
+            let length = prop_oneof![4 => 0usize..20, 1 => 0usize..500];
+            (vec(0u32..1000, media), length.prop_flat_map(bytes)).boxed()
+        }
+        (_, Layout::Fixed { row_bytes }) => bytes(row_bytes).prop_map(|bytes| (Vec::new(), bytes)).boxed(),
+        (dtype, Layout::Ragged { .. }) => {
+            let item = dtype.item_size().unwrap();
+            let dims: Vec<_> = column
+                .shape
+                .iter()
+                .map(|dim| match dim {
+                    Dim::Fixed(length) => Just(*length).boxed(),
+                    Dim::Free => prop_oneof![4 => 0u32..4, 1 => 0u32..60].boxed(),
+                })
+                .collect();
+            dims.prop_flat_map(move |shape| {
+                let length = item * shape.iter().product::<u32>() as usize;
+                bytes(length).prop_map(move |bytes| (shape.clone(), bytes))
+            })
+            .boxed()
+        }
+    };
+    let layout = column.layout();
+    (valid, value)
+        .prop_map(move |(valid, (shape, mut bytes))| {
+            match layout {
+                _ if valid => {}
+                Layout::Fixed { .. } => bytes.fill(0),
+                Layout::Ragged { .. } => bytes.clear(),
+            }
+            Row { valid, shape, bytes }
+        })
+        .boxed()
 }

@@ -3,3 +3,5 @@
 
 mod arbitrary;
 mod metadata;
+mod model;
+mod round_trip;

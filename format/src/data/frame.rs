@@ -172,7 +172,9 @@ impl DataFileRef {
     pub fn check(&self) -> Result<()> {
         check_index_length(self.index_length)?;
         let end = self.index_offset.checked_add(u64::from(self.index_length) + Footer::SIZE as u64);
-        if self.index_offset < Head::SIZE as u64 || end != Some(self.size) {
+        // Sums of places in the file can't overflow then.
+        let possible = self.index_offset >= Head::SIZE as u64 && self.size <= i64::MAX as u64;
+        if !possible || end != Some(self.size) {
             return Err(Error::Corrupt {
                 what: format!("reference to data file {}", self.id),
                 offset: 0,
