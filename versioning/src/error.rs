@@ -110,7 +110,9 @@ pub enum Error {
         reason: String,
     },
     /// Other writers won every attempt.
-    #[error("branch '{branch}': {attempts} attempts to commit were all overtaken by other writers; nothing was committed: try again")]
+    #[error(
+        "branch '{branch}': {attempts} attempts to commit were all overtaken by other writers; nothing was committed: try again"
+    )]
     Contention {
         /// The branch.
         branch: String,
@@ -118,7 +120,9 @@ pub enum Error {
         attempts: u32,
     },
     /// The store answered neither yes nor no, for so long that we gave up: the commit may or may not be on the branch.
-    #[error("commit {commit} may or may not be entry {sequence} of branch '{branch}': the store kept failing; look at the log before you try again")]
+    #[error(
+        "commit {commit} may or may not be entry {sequence} of branch '{branch}': the store kept failing; look at the log before you try again"
+    )]
     OutcomeUnknown {
         /// The branch.
         branch: String,

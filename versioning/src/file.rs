@@ -120,6 +120,28 @@ impl OpenFile {
         self.verify_blocks(position, self.index.columns()[position].blocks_of(rows), verify, &mut scratch)
     }
 
+    /// Verifies the blocks that hold bytes `part` of one row of the column at `position`, as
+    /// [`verify_rows`](Self::verify_rows): several threads can share a large row.
+    ///
+    /// # Errors
+    /// As [`copy_rows`](Self::copy_rows).
+    pub fn verify_part(&self, position: usize, row: u32, part: Range<usize>, verify: Verify) -> Result<()> {
+        let column = &self.index.columns()[position];
+        let blocks = column.blocks_of(row..row.saturating_add(1));
+        if blocks.len() < 2 {
+            return self.verify_rows(position, row..row.saturating_add(1), verify);
+        }
+        let start_of = |block: usize| column.block(block).part as usize;
+        let (mut first, mut end) = (blocks.start, blocks.end);
+        while first + 1 < end && start_of(first + 1) <= part.start {
+            first += 1;
+        }
+        while end > first + 1 && start_of(end - 1) >= part.end {
+            end -= 1;
+        }
+        self.verify_blocks(position, first..end, verify, &mut Vec::new())
+    }
+
     /// Checks the stored bytes of a block, wherever they came from.
     ///
     /// # Errors
@@ -190,7 +212,10 @@ impl OpenFile {
 
 impl fmt::Debug for OpenFile {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("OpenFile").field("path", &self.path).field("mapped", &self.map.is_some()).finish_non_exhaustive()
+        f.debug_struct("OpenFile")
+            .field("path", &self.path)
+            .field("mapped", &self.map.is_some())
+            .finish_non_exhaustive()
     }
 }
 

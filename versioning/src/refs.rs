@@ -111,9 +111,7 @@ impl Search {
         match (self.present, self.missing) {
             (None, None) => Some(vec![self.from, self.from + 1]),
             (None, Some(_)) => None,
-            (Some(present), None) => {
-                Some((0..Self::WIDTH).map(|i| present + (1 << (2 * i))).collect())
-            }
+            (Some(present), None) => Some((0..Self::WIDTH).map(|i| present + (1 << (2 * i))).collect()),
             (Some(present), Some(missing)) if missing - present <= 1 => None,
             (Some(present), Some(missing)) => {
                 let gap = missing - present;
@@ -222,7 +220,7 @@ mod tests {
 
     #[test]
     fn a_search_finds_the_end_of_every_log_from_every_hint() {
-        for end in (0..200).chain([1_000, 9_999, 10_000, 1_000_000]) {
+        for end in (0..200_u64).chain([1_000, 9_999, 10_000, 1_000_000]) {
             for from in [0, 1, 5, end / 2, end.saturating_sub(1), end, end + 3] {
                 let expected = (from < end).then(|| end - 1);
                 assert_eq!(find(from, end).0, expected, "from {from}, end {end}");

@@ -1,15 +1,40 @@
 //! Every byte of a data file.
 
-use forebay_format::meta::DataFileRef;
+use forebay_format::{Error as FormatError, FileIndex, meta::DataFileRef};
 use forebay_storage::Storage;
 
-use crate::{Fault, Result};
+use crate::{Error, Fault, Result, names};
 
+/// Reads and checks all bytes of a data file, which a fragment of `rows` rows names; calls `progress` with the bytes read.
+///
+/// # Errors
+/// What the store reports, and [`Error::Object`] when the index itself is damaged.
 pub(crate) async fn file(
-    _storage: &Storage,
-    _file: &DataFileRef,
-    _rows: u32,
-    _progress: impl FnMut(u64),
+    storage: &Storage,
+    file: &DataFileRef,
+    rows: u32,
+    mut progress: impl FnMut(u64),
 ) -> Result<Vec<Fault>> {
-    Ok(Vec::new())
+    let path = names::data(file.id);
+    let mut faults = Vec::new();
+    let mut fault = |reason: String| faults.push(Fault { path: path.clone(), reason });
+    let size = storage.head(&path).await?.size;
+    if size != file.size {
+        fault(format!("it has {size} bytes, the manifest says {}", file.size));
+        return Ok(faults);
+    }
+    let tail = storage.get_range(&path, file.index_offset..file.size).await?;
+    let index = FileIndex::parse(&tail, file).map_err(Error::object(&path))?;
+    if index.rows() != rows {
+        fault(format!("it has {} rows, the manifest says {rows}", index.rows()));
+    }
+    for section in index.sections() {
+        let bytes = storage.get_range(&path, section.range.clone()).await?;
+        let checked: Result<(), FormatError> = index.check_section(&section, &bytes);
+        if let Err(error) = checked {
+            fault(error.to_string());
+        }
+        progress(section.range.end - section.range.start);
+    }
+    Ok(faults)
 }

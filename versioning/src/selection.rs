@@ -39,8 +39,7 @@ impl Selection {
     /// [`Error::RowOutOfRange`] if a row is past the table's end; [`Error::Inconsistent`] if runs are empty or not
     /// ascending.
     pub fn new(table: Table, rows: Rows) -> Result<Self> {
-        let out_of_range =
-            |row| Error::RowOutOfRange { table: table.name().to_owned(), row, rows: table.rows() };
+        let out_of_range = |row| Error::RowOutOfRange { table: table.name().to_owned(), row, rows: table.rows() };
         let mut before = Vec::new();
         let len = match &rows {
             Rows::All => table.rows(),

@@ -69,9 +69,7 @@ impl Table {
         }
         let files = (0..files).map(|_| std::sync::OnceLock::new()).collect();
         let (id, name, schema) = (entry.id, entry.name.clone(), root.schema);
-        Ok(Self {
-            inner: Arc::new(Inner { snapshot, id, name, schema, fragments, starts, bytes, files, file_starts }),
-        })
+        Ok(Self { inner: Arc::new(Inner { snapshot, id, name, schema, fragments, starts, bytes, files, file_starts }) })
     }
 
     /// The version that it belongs to.

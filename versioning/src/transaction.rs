@@ -153,11 +153,8 @@ impl Transaction {
             let fragments: Vec<_> = written.iter().flat_map(|written| &written.fragments).cloned().collect();
             let rows: u64 = fragments.iter().map(|fragment| u64::from(fragment.rows)).sum();
             let referrer = format!("table '{}' of commit {}", table.name, head.commit.id);
-            table.root = manifest::place(
-                &self.lake,
-                manifest::append(&self.lake, &root, &fragments, &referrer).await?,
-            )
-            .await?;
+            table.root =
+                manifest::place(&self.lake, manifest::append(&self.lake, &root, &fragments, &referrer).await?).await?;
             table.rows += rows;
             let ids: Vec<FragmentId> = fragments.iter().map(|fragment| fragment.id).collect();
             let kind = "append".to_owned();

@@ -43,7 +43,8 @@ impl Lake {
     /// # Errors
     /// As [`Lake::snapshot`] at `at`; what is found beyond that is in [`Verification::faults`].
     pub async fn verify(&self, at: &At, mut progress: impl FnMut(&Verification)) -> Result<Verification> {
-        let mut walk = Walk { lake: self, found: Verification::default(), seen: HashSet::new(), files: BTreeMap::new() };
+        let mut walk =
+            Walk { lake: self, found: Verification::default(), seen: HashSet::new(), files: BTreeMap::new() };
         walk.marker().await?;
         let (_, pointer, commit) = lake::find(self.storage(), at).await?;
         match at {

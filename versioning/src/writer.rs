@@ -56,7 +56,16 @@ const FINISHING: usize = 2;
 impl TableWriter {
     pub(crate) fn new(storage: Storage, table: TableId, schema: Schema) -> Self {
         let options = WriteOptions::default();
-        Self { storage, table, schema, options, file_bytes: FILE_BYTES, open: None, finishing: VecDeque::new(), done: Vec::new() }
+        Self {
+            storage,
+            table,
+            schema,
+            options,
+            file_bytes: FILE_BYTES,
+            open: None,
+            finishing: VecDeque::new(),
+            done: Vec::new(),
+        }
     }
 
     /// Sets the sizes of chunks, blocks and buffers.

@@ -53,8 +53,7 @@ struct Branch {
 async fn run(steps: Vec<Step>) {
     let (_folder, storage) = temporary();
     let mut lake = lake(storage.clone(), &[]).await.unwrap();
-    let mut branches =
-        vec![Branch { rows: Vec::new(), messages: vec!["create lake".into(), "create table".into()] }];
+    let mut branches = vec![Branch { rows: Vec::new(), messages: vec!["create lake".into(), "create table".into()] }];
     let mut tags: BTreeMap<String, Vec<Row>> = BTreeMap::new();
     let mut hands: BTreeMap<usize, Hand> = BTreeMap::new();
     let mut next = 0;

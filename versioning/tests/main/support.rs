@@ -1,6 +1,8 @@
 //! A small table and ways to fill and read it.
 
-use forebay_format::{Codec, Column, ColumnData, ColumnSlice, Compression, DType, Dim, OwnedValues, Schema, WriteOptions};
+use forebay_format::{
+    Codec, Column, ColumnData, ColumnSlice, Compression, DType, Dim, OwnedValues, Schema, WriteOptions,
+};
 use forebay_storage::{Options, Storage};
 use forebay_versioning::{At, Lake, Result, Snapshot, Table, Transaction};
 
