@@ -1,1 +1,45 @@
 //! Epoch order, shards, prefetch, shuffle: turns a selection into batches through a device.
+//!
+//! ```text
+//!  Selection ──► order ──► rows of a batch ──► where each row lies ──► GatherPlan ──► Device ──► Batch
+//!  (versioning)  (pure)                        mapped local file,      (region,       host threads
+//!                                              or arena filled ahead    offset)       or a GPU
+//! ```
+//!
+//! | to | use |
+//! |---|---|
+//! | know the order of an epoch | [`order::Order`], [`order::Shard`]: pure functions of seed, epoch and position |
+//! | load batches | [`Loader`], [`Batches`] |
+//! | put them elsewhere than host memory | [`device::Device`] |
+//!
+//! Two routes bring rows to the device. Rows of fixed shape, uncompressed, in files on a local disk are gathered from
+//! the files' maps: one memory copy a byte, and nothing is read ahead. All others (remote stores, compressed columns,
+//! ragged ones, nullable ones) are fetched ahead of their use, checked and decoded into an arena within a byte budget,
+//! and gathered from there. [`Stats::routes`] says which column took which.
+//!
+//! An epoch has two threads of its own, besides the device's and the storage's: see `engine`. None of them ever waits for
+//! another rank, and none outlives its [`Batches`].
+
+mod batch;
+mod buffer;
+pub mod device;
+mod engine;
+mod error;
+mod host;
+mod ledger;
+mod loader;
+mod options;
+pub mod order;
+mod signal;
+mod stats;
+
+pub use batch::{Batch, BatchColumn, BatchValues};
+pub use buffer::{ALIGNMENT, HostBuffer, HostPool};
+pub use device::{Buffer, Device};
+pub use error::{Error, Result, RowsOf};
+pub use forebay_versioning::Verify;
+pub use host::HostDevice;
+pub use loader::{Batches, Loader, Next};
+pub use options::LoaderOptions;
+pub use order::{Shuffle, Tail, Window};
+pub use stats::{Route, Stats};

@@ -1,0 +1,55 @@
+//! What a loader delivers.
+
+use std::sync::Arc;
+
+use forebay_format::DType;
+
+use crate::device::Buffer;
+
+/// A batch: some rows of the selected columns, in memory of the loader's device.
+#[derive(Debug)]
+pub struct Batch {
+    /// The step within the epoch, from 0.
+    pub step: u64,
+    /// The epoch's positions of its rows.
+    pub positions: Vec<u64>,
+    /// The table's row numbers of its rows.
+    pub rows: Vec<u64>,
+    /// The columns, in the order asked for.
+    pub columns: Vec<BatchColumn>,
+}
+
+/// A column of a batch.
+#[derive(Debug)]
+pub struct BatchColumn {
+    /// Its name.
+    pub name: Arc<str>,
+    /// Its element type.
+    pub dtype: DType,
+    /// Its rows.
+    pub values: BatchValues,
+    /// For a nullable column one byte a row: 1 if it is valid, 0 if it is null (and zero-filled or empty).
+    pub validity: Option<Buffer>,
+}
+
+/// The rows of a column of a batch.
+#[derive(Debug)]
+pub enum BatchValues {
+    /// Rows of one shape: a C-order, little-endian array.
+    Fixed {
+        /// Its shape, rows first.
+        shape: Vec<usize>,
+        /// The array.
+        buffer: Buffer,
+    },
+    /// Rows of different lengths: ragged tensors, text, bytes, JSON.
+    Ragged {
+        /// Byte offsets of the rows in `bytes`: `rows + 1` little-endian `i64`.
+        offsets: Buffer,
+        /// Lengths of the dimensions of each row, in order of the rows; for text, bytes and JSON empty, or the decoded shapes
+        /// of encoded media.
+        shapes: Vec<u32>,
+        /// The rows, one behind the other.
+        bytes: Buffer,
+    },
+}

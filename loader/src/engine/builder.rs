@@ -1,0 +1,293 @@
+//! Gathers batches in order, as their blocks arrive.
+
+use std::{
+    collections::HashMap,
+    sync::{Arc, atomic::Ordering},
+    time::{Duration, Instant},
+};
+
+use crossbeam_channel::{Receiver, Sender};
+use forebay_versioning::OpenFile;
+
+use super::{
+    Job, JobColumn, Shared,
+    atom::Block,
+    cache::Slot,
+};
+use crate::{
+    Batch, BatchColumn, BatchValues, Error, Result,
+    device::{ColumnPlan, GatherPlan, Gathered, MappedColumn, PlanLayout, Region, Source},
+};
+
+/// A batch whose rows are known and on their way.
+#[derive(Debug)]
+pub(crate) struct Planned {
+    pub(crate) step: u64,
+    pub(crate) positions: Vec<u64>,
+    pub(crate) rows: Vec<u64>,
+    /// The rows of each column, in order of the batch.
+    pub(crate) columns: Vec<Vec<Place>>,
+}
+
+/// Where a row of a column is or will be.
+#[derive(Debug)]
+pub(crate) enum Place {
+    /// In a mapped file.
+    Mapped {
+        /// The file.
+        file: Arc<OpenFile>,
+        /// The column's place in it.
+        position: usize,
+        /// The row in it.
+        row: u32,
+    },
+    /// In a block.
+    Fetched {
+        /// The row in the block's file.
+        row: u32,
+        /// The values; `None` for rows without bytes.
+        values: Option<Arc<Slot>>,
+        /// For a nullable column the bitmap; `None` if all rows around are valid.
+        validity: Option<Arc<Slot>>,
+    },
+}
+
+#[derive(Debug)]
+pub(crate) struct Builder {
+    job: Arc<Job>,
+    shared: Arc<Shared>,
+    batches: Sender<Result<Batch>>,
+}
+
+/// How often a waiting thread looks whether it was cancelled or has waited too long.
+const TICK: Duration = Duration::from_millis(200);
+
+impl Builder {
+    pub(crate) fn new(job: Arc<Job>, shared: Arc<Shared>, batches: Sender<Result<Batch>>) -> Self {
+        Self { job, shared, batches }
+    }
+
+    /// Until the last batch, the first error, or until nobody wants more.
+    pub(crate) fn run(self, plans: &Receiver<Result<Planned>>) {
+        for planned in plans {
+            let built = planned.and_then(|planned| self.build(planned));
+            self.shared.planned.fetch_sub(1, Ordering::SeqCst);
+            self.shared.signal.raise();
+            let failed = built.is_err();
+            if self.shared.is_cancelled() || self.batches.send(built).is_err() || failed {
+                return;
+            }
+        }
+    }
+
+    fn build(&self, planned: Planned) -> Result<Batch> {
+        self.wait(&planned)?;
+        let rows = planned.rows.len();
+        let mut plan = GatherPlan { rows, columns: Vec::with_capacity(planned.columns.len()) };
+        for (column, places) in self.job.columns.iter().zip(&planned.columns) {
+            plan.columns.push(self.column_plan(column, places)?);
+        }
+        drop(planned.columns);
+        let layouts: Vec<_> = plan.columns.iter().map(|column| column.layout.clone()).collect();
+        let bytes: usize = plan.columns.iter().map(ColumnPlan::bytes).sum();
+        let started = Instant::now();
+        let gathered = self.job.device.gather(plan)?;
+        self.shared.counters.gathered(started.elapsed());
+        self.shared.counters.bytes.fetch_add(bytes as u64, Ordering::Relaxed);
+        if gathered.len() != layouts.len() {
+            return Err(Error::Device { reason: format!("{} columns instead of {}", gathered.len(), layouts.len()) });
+        }
+        let columns = self.job.columns.iter().zip(gathered.into_iter().zip(layouts));
+        let columns = columns.map(|(column, (gathered, layout))| batch_column(column, rows, gathered, layout));
+        let columns = columns.collect::<Result<_>>()?;
+        Ok(Batch { step: planned.step, positions: planned.positions, rows: planned.rows, columns })
+    }
+
+    /// Waits until all blocks of a batch are there.
+    fn wait(&self, planned: &Planned) -> Result<()> {
+        let slots = || planned.columns.iter().flatten().flat_map(Place::slots);
+        let mut missing: Vec<&Slot> = slots().map(|slot| &**slot).collect();
+        let (mut answered, mut since) = (self.shared.answered.load(Ordering::SeqCst), Instant::now());
+        loop {
+            let seen = self.shared.signal.now();
+            let mut still = Vec::new();
+            for slot in missing {
+                if slot.get()?.is_none() {
+                    still.push(slot);
+                }
+            }
+            missing = still;
+            if missing.is_empty() {
+                return Ok(());
+            }
+            if self.shared.is_cancelled() {
+                return Err(Error::Died { thread: "builder" });
+            }
+            let now = self.shared.answered.load(Ordering::SeqCst);
+            if now != answered {
+                (answered, since) = (now, Instant::now());
+            }
+            if since.elapsed() >= self.job.options.stall_timeout {
+                return Err(self.stalled(&missing));
+            }
+            self.shared.signal.wait(seen, TICK.min(self.job.options.stall_timeout));
+        }
+    }
+
+    fn stalled(&self, missing: &[&Slot]) -> Error {
+        let mut waiting: Vec<String> = missing.iter().map(|slot| slot.request().to_owned()).collect();
+        waiting.sort_unstable();
+        waiting.dedup();
+        let more = waiting.len().saturating_sub(8);
+        waiting.truncate(8);
+        if more > 0 {
+            waiting.push(format!("{more} more"));
+        }
+        Error::Stalled { after: self.job.options.stall_timeout, waiting }
+    }
+
+    fn column_plan(&self, column: &JobColumn, places: &[Place]) -> Result<ColumnPlan> {
+        let mut draft = Draft::new(column, places.len());
+        for place in places {
+            match place {
+                Place::Mapped { file, position, row } => {
+                    let region = draft.mapped(file, *position, self.job.options.verify);
+                    draft.sources.push(Source { region, at: u64::from(*row) });
+                }
+                Place::Fetched { row, values, validity } => {
+                    let block = match values {
+                        Some(slot) => Some(slot.get()?.ok_or(Error::Died { thread: "fetch" })?),
+                        None => None,
+                    };
+                    draft.fetched(*row, block);
+                    let valid = match validity {
+                        Some(slot) => slot.get()?.ok_or(Error::Died { thread: "fetch" })?.is_valid(*row),
+                        None => true,
+                    };
+                    if let Some(validity) = &mut draft.validity {
+                        validity.push(u8::from(valid));
+                    }
+                }
+            }
+        }
+        draft.finish(column)
+    }
+}
+
+impl Place {
+    fn slots(&self) -> impl Iterator<Item = &Arc<Slot>> {
+        let (values, validity) = match self {
+            Self::Mapped { .. } => (None, None),
+            Self::Fetched { values, validity, .. } => (values.as_ref(), validity.as_ref()),
+        };
+        values.into_iter().chain(validity)
+    }
+}
+
+/// A column plan in the making.
+struct Draft {
+    regions: Vec<Region>,
+    /// Regions by the address of their file or arena buffer.
+    known: HashMap<usize, u32>,
+    last: Option<(usize, u32)>,
+    sources: Vec<Source>,
+    validity: Option<Vec<u8>>,
+    ragged: bool,
+    offsets: Vec<u64>,
+    shapes: Vec<u32>,
+}
+
+impl Draft {
+    fn new(column: &JobColumn, rows: usize) -> Self {
+        let ragged = matches!(column.column.layout(), forebay_format::Layout::Ragged { .. });
+        Self {
+            regions: Vec::new(),
+            known: HashMap::new(),
+            last: None,
+            sources: Vec::with_capacity(rows),
+            validity: column.column.nullable.then(|| Vec::with_capacity(rows)),
+            ragged,
+            offsets: if ragged { vec![0] } else { Vec::new() },
+            shapes: Vec::new(),
+        }
+    }
+
+    fn region(&mut self, address: usize, make: impl FnOnce() -> Region) -> u32 {
+        if let Some((last, region)) = self.last
+            && last == address
+        {
+            return region;
+        }
+        let next = self.regions.len() as u32;
+        let region = *self.known.entry(address).or_insert(next);
+        if region == next {
+            self.regions.push(make());
+        }
+        self.last = Some((address, region));
+        region
+    }
+
+    fn mapped(&mut self, file: &Arc<OpenFile>, column: usize, verify: forebay_versioning::Verify) -> u32 {
+        self.region(Arc::as_ptr(file) as usize, || Region::Mapped(MappedColumn { file: file.clone(), column, verify }))
+    }
+
+    /// Adds a row of a block, or one without bytes.
+    fn fetched(&mut self, row: u32, block: Option<&Block>) {
+        let Some(block) = block else {
+            // A row without bytes reads none from whichever region is there.
+            self.sources.push(Source { region: u32::MAX, at: 0 });
+            return;
+        };
+        let arena = block.region();
+        let region = self.region(Arc::as_ptr(arena) as usize, || Region::Arena(arena.clone()));
+        let place = block.place(row);
+        self.sources.push(Source { region, at: place.start as u64 });
+        if self.ragged {
+            let end = self.offsets.last().copied().unwrap_or(0) + place.len() as u64;
+            self.offsets.push(end);
+            self.shapes.extend(block.shape(row));
+        }
+    }
+
+    fn finish(self, column: &JobColumn) -> Result<ColumnPlan> {
+        let layout = match column.column.layout() {
+            forebay_format::Layout::Fixed { row_bytes } => {
+                PlanLayout::Fixed { row_bytes, shape: fixed_shape(&column.column) }
+            }
+            forebay_format::Layout::Ragged { .. } => PlanLayout::Ragged { offsets: self.offsets, shapes: self.shapes },
+        };
+        Ok(ColumnPlan {
+            name: column.name.clone(),
+            field: column.column.field,
+            dtype: column.column.dtype,
+            layout,
+            regions: self.regions,
+            sources: self.sources,
+            validity: self.validity,
+        })
+    }
+}
+
+fn fixed_shape(column: &forebay_format::Column) -> Arc<[usize]> {
+    let length = |dim: &forebay_format::Dim| match dim {
+        forebay_format::Dim::Fixed(length) => *length as usize,
+        forebay_format::Dim::Free => 0,
+    };
+    column.shape.iter().map(length).collect()
+}
+
+fn batch_column(column: &JobColumn, rows: usize, gathered: Gathered, layout: PlanLayout) -> Result<BatchColumn> {
+    let values = match (layout, gathered.offsets) {
+        (PlanLayout::Fixed { shape, .. }, _) => {
+            let shape = std::iter::once(rows).chain(shape.iter().copied()).collect();
+            BatchValues::Fixed { shape, buffer: gathered.values }
+        }
+        (PlanLayout::Ragged { shapes, .. }, Some(offsets)) => {
+            BatchValues::Ragged { offsets, shapes, bytes: gathered.values }
+        }
+        (PlanLayout::Ragged { .. }, None) => {
+            return Err(Error::Device { reason: format!("no offsets for column '{}'", column.name) });
+        }
+    };
+    Ok(BatchColumn { name: column.name.clone(), dtype: column.column.dtype, values, validity: gathered.validity })
+}

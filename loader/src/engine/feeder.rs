@@ -1,0 +1,386 @@
+//! Plans batches ahead, and requests what they need.
+//!
+//! The first batch asks for its own blocks only, so that it is there early. From the second on, the first row of a
+//! unit that comes up brings the rest of the unit (of what its group holds of it) in one request: neighbouring rows
+//! travel together, and nothing twice.
+
+use std::{
+    collections::{BTreeSet, HashMap},
+    sync::{Arc, atomic::Ordering},
+    time::Duration,
+};
+
+use crossbeam_channel::Sender;
+use forebay_format::Column;
+use forebay_versioning::{Location, OpenFile};
+use tokio::{runtime::Handle, sync::Semaphore};
+
+use super::{
+    Job, Shared,
+    atom::Atom,
+    builder::{Place, Planned},
+    cache::{Cache, Slot},
+    fetch::{Extent, Limits},
+};
+use crate::{
+    Error, LoaderOptions, Result,
+    ledger::Reservation,
+    order::Group,
+    stats::Route,
+};
+
+/// How many plans may wait to be gathered: enough for the requests in flight to find work, also with small batches.
+pub(crate) fn lookahead(options: &LoaderOptions) -> usize {
+    options.prefetch + (4 * options.io_concurrency / options.batch_size).max(4)
+}
+
+#[derive(Debug)]
+pub(crate) struct Feeder {
+    job: Arc<Job>,
+    shared: Arc<Shared>,
+    runtime: Handle,
+    plans: Sender<Result<Planned>>,
+    limits: Arc<Limits>,
+    cache: Cache,
+    groups: HashMap<Group, OpenGroup>,
+    /// By column and fragment.
+    files: Vec<Vec<Option<FileColumn>>>,
+    /// Whether any column has rows that aren't in mapped files.
+    fetches: bool,
+}
+
+/// A column in a data file.
+#[derive(Clone, Debug)]
+struct FileColumn {
+    file: Arc<OpenFile>,
+    position: usize,
+    /// Whether its rows are gathered from the map.
+    mapped: bool,
+}
+
+/// A group that is being read: rows of each unit that weren't requested yet.
+#[derive(Debug)]
+struct OpenGroup {
+    units: HashMap<u64, Vec<u64>>,
+    /// Rows that are still to come up.
+    left: usize,
+}
+
+/// Atoms this near each other in a file are one request.
+const GAP: u64 = 4 << 10;
+/// The most bytes of one request for several atoms.
+const EXTENT: u64 = 8 << 20;
+/// How long to wait before looking again whether the epoch was cancelled.
+const TICK: Duration = Duration::from_millis(200);
+
+/// What a step gives: nothing once the epoch is cancelled.
+type Step<T> = Result<Option<T>>;
+
+impl Feeder {
+    pub(crate) fn new(job: Arc<Job>, shared: Arc<Shared>, runtime: Handle, plans: Sender<Result<Planned>>) -> Self {
+        let table = job.selection.table();
+        let cores = std::thread::available_parallelism().map_or(1, usize::from);
+        let decoders = if job.options.threads == 0 { cores } else { job.options.threads };
+        let limits = Limits {
+            requests: Semaphore::new(job.options.io_concurrency),
+            decoders: Semaphore::new(decoders),
+        };
+        let files = vec![vec![None; table.fragments().len()]; job.columns.len()];
+        let (cache, groups) = (Cache::default(), HashMap::new());
+        Self { job, shared, runtime, plans, limits: Arc::new(limits), cache, groups, files, fetches: false }
+    }
+
+    /// Until the last batch, the first error, or until nobody wants more.
+    pub(crate) fn run(mut self) {
+        for step in 0..self.job.shard.batches() {
+            let Some(planned) = self.plan(step).transpose() else { return };
+            let failed = planned.is_err();
+            self.shared.planned.fetch_add(1, Ordering::SeqCst);
+            if self.plans.send(planned).is_err() || failed {
+                return;
+            }
+        }
+    }
+
+    fn plan(&mut self, step: u64) -> Step<Planned> {
+        let positions: Vec<u64> = self.job.shard.positions(step).collect();
+        let indexes: Vec<u64> = positions.iter().filter_map(|position| self.job.order.index(*position)).collect();
+        let (rows, locations) = self.locate(&indexes)?;
+        let open = self.open_files(&locations)?;
+        if open.is_none() || (self.fetches && self.request_batch(step, &positions, &indexes)?.is_none()) {
+            return Ok(None);
+        }
+        let columns = (0..self.job.columns.len()).map(|column| self.places(column, &locations)).collect::<Result<_>>()?;
+        Ok(Some(Planned { step, positions, rows, columns }))
+    }
+
+    fn locate(&self, indexes: &[u64]) -> Result<(Vec<u64>, Vec<Location>)> {
+        let (mut rows, mut locations) = (Vec::with_capacity(indexes.len()), Vec::with_capacity(indexes.len()));
+        for index in indexes {
+            let row = self.job.selection.row(*index)?;
+            rows.push(row);
+            locations.push(self.job.selection.table().locate(row)?);
+        }
+        Ok((rows, locations))
+    }
+
+    /// Opens the files that these rows are in, many at once.
+    fn open_files(&mut self, locations: &[Location]) -> Step<()> {
+        let unknown = |location: &&Location| self.files.iter().any(|files| files[location.fragment].is_none());
+        let fragments: BTreeSet<usize> = locations.iter().filter(unknown).map(|location| location.fragment).collect();
+        if fragments.is_empty() {
+            return Ok(Some(()));
+        }
+        let job = self.job.clone();
+        let table = job.selection.table();
+        let columns: Vec<&Column> = job.columns.iter().map(|column| &column.column).collect();
+        let mut stop = self.shared.stop.subscribe();
+        let opened = self.runtime.block_on(async {
+            tokio::select! {
+                _ = stop.wait_for(|stop| *stop) => None,
+                opened = tokio::time::timeout(job.options.stall_timeout, table.open_files(&columns, fragments.clone())) => Some(opened),
+            }
+        });
+        match opened {
+            None => return Ok(None),
+            Some(Ok(opened)) => opened?,
+            Some(Err(_)) => {
+                let files = fragments.iter().flat_map(|fragment| &table.fragments()[*fragment].files);
+                let waiting = files.take(8).map(|file| format!("the index of data/{}", file.id)).collect();
+                return Err(Error::Stalled { after: job.options.stall_timeout, waiting });
+            }
+        }
+        for fragment in fragments {
+            for (number, column) in job.columns.iter().enumerate() {
+                let file = table.file(fragment, column.field());
+                let file = self.runtime.block_on(file)?;
+                let known = file.position(column.field()).map(|position| (position, &file.index().columns()[position]));
+                let Some((position, index)) = known else {
+                    let reason = format!("it lacks column '{}'", column.name);
+                    return Err(forebay_versioning::Error::Inconsistent { path: file.path().to_owned(), reason }.into());
+                };
+                let local = file.map().is_some();
+                let mapped = local && index.direct().is_some() && !column.column.nullable;
+                let route = match (mapped, local) {
+                    (true, _) => Route::Mapped,
+                    (false, true) => Route::Decoded,
+                    (false, false) => Route::Fetched,
+                };
+                self.shared.counters.route(number, route);
+                self.fetches |= !mapped;
+                self.files[number][fragment] = Some(FileColumn { file, position, mapped });
+            }
+        }
+        Ok(Some(()))
+    }
+
+    /// Requests what a batch needs and wasn't requested before.
+    fn request_batch(&mut self, step: u64, positions: &[u64], indexes: &[u64]) -> Step<()> {
+        let first = positions.first().copied().unwrap_or(0);
+        let mut alone = Vec::new();
+        for (position, index) in positions.iter().zip(indexes) {
+            let Some(group) = self.job.order.group(*position) else {
+                alone.push(*index);
+                continue;
+            };
+            let unit = self.job.order.unit(*index);
+            let job = self.job.clone();
+            let open = self.groups.entry(group).or_insert_with(|| OpenGroup::new(&job, group, first));
+            open.left = open.left.saturating_sub(1);
+            let mut together = Vec::new();
+            if step == 0 {
+                if let Some(rows) = open.units.get_mut(&unit)
+                    && let Some(place) = rows.iter().position(|row| row == index)
+                {
+                    rows.swap_remove(place);
+                    alone.push(*index);
+                }
+            } else if let Some(rows) = open.units.remove(&unit) {
+                together = rows;
+            }
+            if open.left == 0 {
+                self.groups.remove(&group);
+            }
+            if !together.is_empty() && self.request(&together)?.is_none() {
+                return Ok(None);
+            }
+        }
+        if alone.is_empty() { Ok(Some(())) } else { self.request(&alone) }
+    }
+
+    /// Announces one use of each of these rows, and requests the blocks that nobody has requested.
+    fn request(&mut self, indexes: &[u64]) -> Step<()> {
+        let (_, locations) = self.locate(indexes)?;
+        if self.open_files(&locations)?.is_none() {
+            return Ok(None);
+        }
+        for column in 0..self.job.columns.len() {
+            let mut missing = Vec::new();
+            for location in &locations {
+                let file = self.file(column, location.fragment)?;
+                if file.mapped {
+                    continue;
+                }
+                for atom in file.atoms(column, *location) {
+                    if self.cache.announce(&atom) {
+                        missing.push(atom);
+                    }
+                }
+            }
+            missing.sort_unstable_by_key(|atom| (atom.key.fragment, atom.stored.start));
+            for atoms in coalesce(missing) {
+                if self.send(column, atoms)?.is_none() {
+                    return Ok(None);
+                }
+            }
+        }
+        Ok(Some(()))
+    }
+
+    /// Sends one request, once there is memory for what it brings.
+    fn send(&mut self, column: usize, atoms: Vec<Atom>) -> Step<()> {
+        let Some((first, last)) = atoms.first().zip(atoms.last()) else { return Ok(Some(())) };
+        let range = first.stored.start..last.stored.end;
+        let rows = first.rows.start..last.rows.end.max(first.rows.end);
+        let FileColumn { file, position, .. } = self.file(column, first.key.fragment as usize)?;
+        let label: Arc<str> = format!("{} bytes {}..{}", file.path(), range.start, range.end).into();
+        let gaps = range.end - range.start - atoms.iter().map(|atom| atom.stored.end - atom.stored.start).sum::<u64>();
+        let cost = gaps + atoms.iter().map(Atom::cost).sum::<u64>();
+        let Some(reservation) = self.reserve(cost) else { return Ok(None) };
+        let slots = atoms.into_iter().map(|atom| {
+            let slot = Slot::new(label.clone());
+            self.cache.requested(&atom.key, slot.clone());
+            (atom, slot)
+        });
+        let atoms = slots.collect();
+        let name = self.job.columns[column].name.clone();
+        let extent = Extent { column: name, file, position, range, rows, atoms, reservation };
+        self.shared.requested.fetch_add(1, Ordering::SeqCst);
+        self.runtime.spawn(extent.run(self.job.clone(), self.shared.clone(), self.limits.clone()));
+        Ok(Some(()))
+    }
+
+    /// Waits for its turn and for memory; `None` once the epoch is cancelled.
+    fn reserve(&mut self, bytes: u64) -> Option<Reservation> {
+        loop {
+            let seen = self.shared.signal.now();
+            if self.shared.is_cancelled() {
+                return None;
+            }
+            if self.shared.requested.load(Ordering::SeqCst) < 4 * self.job.options.io_concurrency {
+                if let Some(reservation) = self.shared.ledger.try_reserve(bytes) {
+                    return Some(reservation);
+                }
+                if self.cache.evict() {
+                    continue;
+                }
+                if self.shared.planned.load(Ordering::SeqCst) == 0 {
+                    // Nothing is left that could free memory: without this request the next batch would never come.
+                    return Some(self.shared.ledger.overdraw(bytes));
+                }
+            }
+            self.shared.signal.wait(seen, TICK);
+        }
+    }
+
+    /// Where the rows of a batch are, of one column.
+    fn places(&mut self, column: usize, locations: &[Location]) -> Result<Vec<Place>> {
+        let mut places = Vec::with_capacity(locations.len());
+        let nullable = self.job.columns[column].column.nullable;
+        for location in locations {
+            let file = self.file(column, location.fragment)?;
+            let row = location.row;
+            if file.mapped {
+                places.push(Place::Mapped { file: file.file, position: file.position, row });
+                continue;
+            }
+            let (values, validity) = file.atoms_of(column, *location, nullable);
+            let mut take = |atom: Option<Atom>| match atom {
+                None => Ok(None),
+                Some(atom) => self.cache.take(&atom.key).map(Some).ok_or(Error::Died { thread: "feeder" }),
+            };
+            places.push(Place::Fetched { row, values: take(values)?, validity: take(validity)? });
+        }
+        Ok(places)
+    }
+
+    fn file(&self, column: usize, fragment: usize) -> Result<FileColumn> {
+        self.files[column][fragment].clone().ok_or(Error::Died { thread: "feeder" })
+    }
+}
+
+impl FileColumn {
+    fn atoms_of(&self, column: usize, location: Location, nullable: bool) -> (Option<Atom>, Option<Atom>) {
+        let index = &self.file.index().columns()[self.position];
+        let (column, fragment) = (column as u32, location.fragment as u32);
+        let validity = if nullable { Atom::validity(column, fragment, index, location.row) } else { None };
+        (Atom::values(column, fragment, index, location.row), validity)
+    }
+
+    fn atoms(&self, column: usize, location: Location) -> impl Iterator<Item = Atom> + use<> {
+        let nullable = self.file.index().columns()[self.position].nullable();
+        let (values, validity) = self.atoms_of(column, location, nullable);
+        values.into_iter().chain(validity)
+    }
+}
+
+impl OpenGroup {
+    /// The rows of a group that this rank delivers at or after position `first`.
+    fn new(job: &Job, group: Group, first: u64) -> Self {
+        let mut open = Self { units: HashMap::new(), left: 0 };
+        for (position, index) in job.order.members(group) {
+            if position >= first && job.shard.batch_of(position).is_some() {
+                open.units.entry(job.order.unit(index)).or_default().push(index);
+                open.left += 1;
+            }
+        }
+        open
+    }
+}
+
+/// Puts neighbours of one file together. The atoms are sorted by fragment and place.
+fn coalesce(atoms: Vec<Atom>) -> Vec<Vec<Atom>> {
+    let mut extents: Vec<Vec<Atom>> = Vec::new();
+    for atom in atoms {
+        if let Some(extent) = extents.last_mut()
+            && let Some((first, last)) = extent.first().zip(extent.last())
+            && last.key.fragment == atom.key.fragment
+            && atom.stored.start.saturating_sub(last.stored.end) <= GAP
+            && atom.stored.end - first.stored.start <= EXTENT
+        {
+            extent.push(atom);
+        } else {
+            extents.push(vec![atom]);
+        }
+    }
+    extents
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::engine::atom::AtomKey;
+
+    #[test]
+    fn neighbours_travel_together_and_others_apart() {
+        let atom = |fragment: u32, start: u64, length: u64| Atom {
+            key: AtomKey { column: 0, fragment, validity: false, block: start as u32 },
+            blocks: 0..1,
+            rows: 0..1,
+            stored: start..start + length,
+            raw: length,
+        };
+        let atoms = vec![
+            atom(0, 0, 100),
+            atom(0, 100, 100),
+            atom(0, 200 + GAP, 10),
+            atom(0, 211 + 2 * GAP, EXTENT - 1),
+            atom(0, 210 + 2 * GAP + EXTENT, 10),
+            atom(1, 220 + 2 * GAP + EXTENT, 10),
+        ];
+        let starts: Vec<Vec<u32>> =
+            coalesce(atoms.clone()).iter().map(|extent| extent.iter().map(|atom| atom.key.block).collect()).collect();
+        let blocks: Vec<u32> = atoms.iter().map(|atom| atom.key.block).collect();
+        assert_eq!(starts, [blocks[..3].to_vec(), blocks[3..4].to_vec(), blocks[4..5].to_vec(), blocks[5..].to_vec()]);
+    }
+}

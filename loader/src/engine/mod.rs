@@ -1,0 +1,169 @@
+//! One epoch under way: a feeder plans batches and requests bytes ahead, a builder gathers them in order.
+//!
+//! ```text
+//!  feeder thread            IO tasks                 builder thread             consumer
+//!  order -> rows -> blocks  ranged reads, checks     waits for a batch's        takes batches,
+//!  reserve, request    ---> decode into the arena -> blocks; device.gather ---> in order
+//!        |                                                  ^
+//!        +---- plans, in order -----------------------------+
+//! ```
+//!
+//! The feeder is the only one who knows which blocks are held and how often each will still be used; a plan holds what
+//! it needs by reference count, so nothing else has to be told when a batch is done.
+
+mod atom;
+mod builder;
+mod cache;
+mod feeder;
+mod fetch;
+
+use std::{
+    sync::{
+        Arc,
+        atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering},
+    },
+    thread::JoinHandle,
+};
+
+use crossbeam_channel::{Receiver, bounded};
+use forebay_format::{Column, FieldId};
+use forebay_versioning::Selection;
+use tokio::sync::watch;
+
+use crate::{
+    Batch, Error, LoaderOptions, Result,
+    device::Device,
+    ledger::Ledger,
+    order::{Order, Shard},
+    signal::Signal,
+    stats::Counters,
+};
+
+/// What an epoch is to do. It doesn't change.
+#[derive(Debug)]
+pub(crate) struct Job {
+    pub(crate) selection: Selection,
+    pub(crate) columns: Vec<JobColumn>,
+    pub(crate) order: Order,
+    pub(crate) shard: Shard,
+    pub(crate) options: LoaderOptions,
+    pub(crate) device: Arc<dyn Device>,
+    /// What is left of the budget for fetched bytes.
+    pub(crate) arena_bytes: u64,
+}
+
+/// A column to deliver.
+#[derive(Clone, Debug)]
+pub(crate) struct JobColumn {
+    pub(crate) name: Arc<str>,
+    pub(crate) column: Column,
+}
+
+impl JobColumn {
+    fn field(&self) -> FieldId {
+        self.column.field
+    }
+}
+
+/// What the threads and tasks of an epoch share.
+#[derive(Debug)]
+pub(crate) struct Shared {
+    pub(crate) counters: Counters,
+    pub(crate) ledger: Arc<Ledger>,
+    /// Raised when anything changed that a thread may wait for.
+    signal: Arc<Signal>,
+    cancelled: AtomicBool,
+    stop: watch::Sender<bool>,
+    /// Plans that were sent and not gathered yet.
+    planned: AtomicUsize,
+    /// Requests that were made and not answered yet.
+    requested: AtomicUsize,
+    /// Requests answered so far.
+    answered: AtomicU64,
+}
+
+impl Shared {
+    fn is_cancelled(&self) -> bool {
+        self.cancelled.load(Ordering::SeqCst)
+    }
+}
+
+/// A running epoch.
+#[derive(Debug)]
+pub(crate) struct Epoch {
+    pub(crate) shared: Arc<Shared>,
+    batches: Option<Receiver<Result<Batch>>>,
+    threads: Vec<JoinHandle<()>>,
+    process: u32,
+}
+
+impl Epoch {
+    /// Starts the threads.
+    pub(crate) fn start(job: Arc<Job>) -> Result<Self> {
+        let runtime = forebay_storage::runtime()?;
+        let signal = Arc::new(Signal::default());
+        let shared = Arc::new(Shared {
+            counters: Counters::default(),
+            ledger: Ledger::new(job.arena_bytes, signal.clone()),
+            signal,
+            cancelled: AtomicBool::new(false),
+            stop: watch::Sender::new(false),
+            planned: AtomicUsize::new(0),
+            requested: AtomicUsize::new(0),
+            answered: AtomicU64::new(0),
+        });
+        let (plan_sender, plans) = bounded(feeder::lookahead(&job.options));
+        let (batch_sender, batches) = bounded(job.options.prefetch - 1);
+        let mut epoch = Self {
+            shared: shared.clone(),
+            batches: Some(batches),
+            threads: Vec::new(),
+            process: std::process::id(),
+        };
+        let feeder = feeder::Feeder::new(job.clone(), shared.clone(), runtime, plan_sender);
+        epoch.spawn("feeder", move || feeder.run())?;
+        let builder = builder::Builder::new(job, shared, batch_sender);
+        epoch.spawn("builder", move || builder.run(&plans))?;
+        Ok(epoch)
+    }
+
+    fn spawn(&mut self, name: &str, work: impl FnOnce() + Send + 'static) -> Result<()> {
+        let thread = std::thread::Builder::new().name(format!("forebay-{name}")).spawn(work);
+        self.threads.push(thread.map_err(|source| Error::Threads { source })?);
+        Ok(())
+    }
+
+    /// Whether this is the process that the threads are in.
+    pub(crate) fn is_here(&self) -> bool {
+        self.process == std::process::id()
+    }
+
+    pub(crate) fn batches(&self) -> Option<&Receiver<Result<Batch>>> {
+        self.batches.as_ref()
+    }
+
+    /// Stops everything and waits until it has stopped.
+    fn cancel(&mut self) {
+        self.shared.cancelled.store(true, Ordering::SeqCst);
+        self.shared.stop.send_replace(true);
+        // A builder that waits for room finds nobody at the other end.
+        self.batches = None;
+        self.shared.signal.raise();
+        for thread in self.threads.drain(..) {
+            if thread.join().is_err() {
+                tracing::error!("a loader thread panicked");
+            }
+        }
+    }
+}
+
+impl Drop for Epoch {
+    fn drop(&mut self) {
+        if self.is_here() {
+            self.cancel();
+        } else {
+            // The threads stayed in the parent; joining them here would wait forever.
+            self.threads.drain(..).for_each(std::mem::forget);
+        }
+    }
+}

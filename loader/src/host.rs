@@ -1,0 +1,255 @@
+//! The device that is the host: rows are copied once, by threads, into recycled buffers.
+
+use std::{fmt, ops::Range, sync::Arc};
+
+use forebay_versioning::Verify;
+
+use crate::{
+    Error, HostBuffer, HostPool, Result,
+    device::{ArenaBuffer, Buffer, ColumnPlan, Device, GatherPlan, Gathered, MappedColumn, PlanLayout, Region, Source},
+    error::RowsOf,
+};
+
+/// What one thread copies before it looks for more work: enough to hide the hand-over, little enough to share evenly.
+const TASK_BYTES: usize = 1 << 20;
+/// A row above this is copied by several threads.
+const SPLIT_BYTES: usize = 4 << 20;
+/// Copying many small rows costs as if each had at least this many bytes.
+const ROW_COST: usize = 256;
+
+/// Copies rows into 64-byte-aligned host buffers with threads of its own. The oracle of every other device.
+pub struct HostDevice {
+    threads: rayon::ThreadPool,
+    batches: HostPool,
+    arena: HostPool,
+    process: u32,
+}
+
+impl HostDevice {
+    /// Bytes of batch buffers kept for the next batch.
+    const KEEP_BATCHES: usize = 1 << 30;
+    /// Bytes of arena buffers kept for the next fetch.
+    const KEEP_ARENA: usize = 64 << 20;
+
+    /// A host device with `threads` copying threads; 0 for one a core, at most 16.
+    ///
+    /// # Errors
+    /// [`Error::Threads`] if the system refuses threads.
+    pub fn new(threads: usize) -> Result<Arc<Self>> {
+        let cores = std::thread::available_parallelism().map_or(1, usize::from);
+        let threads = rayon::ThreadPoolBuilder::new()
+            .num_threads(if threads == 0 { cores.min(16) } else { threads })
+            .thread_name(|index| format!("forebay-copy-{index}"))
+            .build()
+            .map_err(|error| Error::Threads { source: std::io::Error::other(error) })?;
+        Ok(Arc::new(Self {
+            threads,
+            batches: HostPool::new(Self::KEEP_BATCHES),
+            arena: HostPool::new(Self::KEEP_ARENA),
+            process: std::process::id(),
+        }))
+    }
+}
+
+impl fmt::Debug for HostDevice {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("HostDevice").field("threads", &self.threads.current_num_threads()).finish_non_exhaustive()
+    }
+}
+
+impl Device for HostDevice {
+    fn name(&self) -> String {
+        format!("host ({} threads)", self.threads.current_num_threads())
+    }
+
+    fn gather(&self, plan: GatherPlan) -> Result<Vec<Gathered>> {
+        if std::process::id() != self.process {
+            return Err(Error::Forked);
+        }
+        let mut outputs = Vec::with_capacity(plan.columns.len());
+        for column in &plan.columns {
+            outputs.push(self.batches.take(column.bytes())?);
+        }
+        let mut tasks = Vec::new();
+        for (column, output) in plan.columns.iter().zip(&mut outputs) {
+            split(column, output, &mut tasks);
+        }
+        self.run(tasks)?;
+        plan.columns.iter().zip(outputs).map(|(column, values)| self.finish(column, values)).collect()
+    }
+
+    fn arena(&self, bytes: usize) -> Result<Box<dyn ArenaBuffer>> {
+        Ok(Box::new(self.arena.take(bytes)?))
+    }
+}
+
+impl HostDevice {
+    /// Runs tasks on the threads; gives the error of the first that failed, in order of the batch.
+    fn run(&self, mut tasks: Vec<Task<'_>>) -> Result<()> {
+        if let [task] = &mut tasks[..] {
+            return task.run();
+        }
+        // Large tasks first: the small ones fill the gaps at the end.
+        tasks.sort_by_key(|task| std::cmp::Reverse(task.output.len()));
+        let failure = std::sync::Mutex::new(None);
+        self.threads.scope_fifo(|scope| {
+            for task in &mut tasks {
+                let failure = &failure;
+                scope.spawn_fifo(move |_| {
+                    if let Err(error) = task.run() {
+                        let mut failure = failure.lock().unwrap_or_else(std::sync::PoisonError::into_inner);
+                        let row = task.rows.start;
+                        if failure.as_ref().is_none_or(|(first, _)| row < *first) {
+                            *failure = Some((row, error));
+                        }
+                    }
+                });
+            }
+        });
+        match failure.into_inner().unwrap_or_else(std::sync::PoisonError::into_inner) {
+            Some((_, error)) => Err(error),
+            None => Ok(()),
+        }
+    }
+
+    fn finish(&self, column: &ColumnPlan, values: HostBuffer) -> Result<Gathered> {
+        let offsets = match &column.layout {
+            PlanLayout::Fixed { .. } => None,
+            PlanLayout::Ragged { offsets, .. } => {
+                let mut buffer = self.batches.take(offsets.len() * 8)?;
+                for (bytes, offset) in buffer.chunks_exact_mut(8).zip(offsets) {
+                    bytes.copy_from_slice(&offset.to_le_bytes());
+                }
+                Some(Buffer::Host(buffer))
+            }
+        };
+        let validity = match &column.validity {
+            None => None,
+            Some(rows) => {
+                let mut buffer = self.batches.take(rows.len())?;
+                buffer.copy_from_slice(rows);
+                Some(Buffer::Host(buffer))
+            }
+        };
+        Ok(Gathered { values: Buffer::Host(values), offsets, validity })
+    }
+}
+
+/// Rows of a column that one thread copies.
+struct Task<'a> {
+    column: &'a ColumnPlan,
+    /// Rows of the batch.
+    rows: Range<usize>,
+    /// For a part of one large row: where it starts in the row.
+    part: Option<usize>,
+    output: &'a mut [u8],
+}
+
+/// Cuts a column of a batch into tasks of about [`TASK_BYTES`].
+fn split<'a>(column: &'a ColumnPlan, output: &'a mut [u8], tasks: &mut Vec<Task<'a>>) {
+    let (mut rest, mut start) = (output, 0);
+    let count = column.sources.len();
+    while start < count {
+        let (mut end, mut cost, mut bytes) = (start, 0, 0);
+        while end < count && (end == start || cost < TASK_BYTES) {
+            let row = column.output(end).len();
+            cost += row.max(ROW_COST);
+            bytes += row;
+            end += 1;
+        }
+        let (mut mine, behind) = rest.split_at_mut(bytes);
+        rest = behind;
+        if end == start + 1 && bytes > SPLIT_BYTES {
+            let mut part = 0;
+            while !mine.is_empty() {
+                let (now, later) = mine.split_at_mut(mine.len().min(TASK_BYTES));
+                tasks.push(Task { column, rows: start..end, part: Some(part), output: now });
+                part += TASK_BYTES;
+                mine = later;
+            }
+        } else {
+            tasks.push(Task { column, rows: start..end, part: None, output: mine });
+        }
+        start = end;
+    }
+}
+
+impl Task<'_> {
+    fn run(&mut self) -> Result<()> {
+        match self.part {
+            Some(part) => self.copy_part(part),
+            None => self.copy_rows(),
+        }
+    }
+
+    fn copy_rows(&mut self) -> Result<()> {
+        let mut rest = &mut self.output[..];
+        let mut row = self.rows.start;
+        while row < self.rows.end {
+            let source = self.column.sources[row];
+            // Rows that lie side by side are copied as one.
+            let mut count = 1;
+            if let Region::Mapped(_) = self.column.regions[source.region as usize] {
+                let follows = |count: usize| Source { region: source.region, at: source.at + count as u64 };
+                while row + count < self.rows.end && self.column.sources[row + count] == follows(count) {
+                    count += 1;
+                }
+            }
+            let bytes = self.column.output(row).len() * count;
+            let (mine, behind) = rest.split_at_mut(bytes);
+            match &self.column.regions[source.region as usize] {
+                Region::Mapped(mapped) => {
+                    let rows = source.at as u32..source.at as u32 + count as u32;
+                    let copied = mapped.file.copy_rows(mapped.column, rows.clone(), mine, mapped.verify);
+                    copied.map_err(|source| self.column.read_error(mapped, rows, source))?;
+                }
+                Region::Arena(region) => {
+                    let from = source.at as usize;
+                    mine.copy_from_slice(&region.buffer().bytes()[from..from + bytes]);
+                }
+            }
+            rest = behind;
+            row += count;
+        }
+        Ok(())
+    }
+
+    fn copy_part(&mut self, part: usize) -> Result<()> {
+        let source = self.column.sources[self.rows.start];
+        let bytes = match &self.column.regions[source.region as usize] {
+            Region::Arena(region) => {
+                let from = source.at as usize + part;
+                &region.buffer().bytes()[from..from + self.output.len()]
+            }
+            Region::Mapped(mapped) => {
+                let row = source.at as u32;
+                self.verify_part(mapped, row, part)?;
+                let (Some(map), Some(bytes)) = (mapped.file.map(), mapped.bytes_of(row)) else {
+                    return Err(Error::Device { reason: format!("column '{}' is not mapped", self.column.name) });
+                };
+                let from = bytes.start + part;
+                &map.as_slice()[from..from + self.output.len()]
+            }
+        };
+        self.output.copy_from_slice(bytes);
+        Ok(())
+    }
+
+    /// Checks the blocks that this part of a row touches.
+    fn verify_part(&self, mapped: &MappedColumn, row: u32, part: usize) -> Result<()> {
+        if mapped.verify == Verify::Never {
+            return Ok(());
+        }
+        let checked = mapped.file.verify_part(mapped.column, row, part..part + self.output.len(), mapped.verify);
+        checked.map_err(|source| self.column.read_error(mapped, row..row + 1, source))
+    }
+}
+
+impl ColumnPlan {
+    /// The error of rows of a mapped column that could not be read.
+    #[must_use]
+    pub fn read_error(&self, mapped: &MappedColumn, rows: Range<u32>, source: forebay_versioning::Error) -> Error {
+        let rows = RowsOf { path: mapped.file.path().to_owned(), rows };
+        Error::Read { column: self.name.to_string(), rows, source: Box::new(source) }
+    }
+}

@@ -1,0 +1,285 @@
+//! Epochs of batches over a selection.
+
+use std::{
+    sync::{
+        Arc,
+        atomic::{AtomicU64, Ordering},
+    },
+    time::{Duration, Instant},
+};
+
+use crossbeam_channel::{RecvTimeoutError, TryRecvError};
+use forebay_format::Layout;
+use forebay_versioning::Selection;
+
+use crate::{
+    Batch, Error, LoaderOptions, Result, Stats,
+    device::Device,
+    engine::{Epoch, Job, JobColumn},
+    order::{Order, Shard, Shuffle},
+};
+
+/// Turns a selection into batches, epoch after epoch.
+///
+/// Building one does no IO. Each [`iter`](Self::iter) is an epoch with threads of its own; several may run at once.
+#[derive(Debug)]
+pub struct Loader {
+    selection: Selection,
+    columns: Vec<JobColumn>,
+    options: LoaderOptions,
+    device: Arc<dyn Device>,
+    epoch: AtomicU64,
+    arena_bytes: u64,
+    process: u32,
+}
+
+impl Loader {
+    /// A loader of a selection's rows into memory of `device`.
+    ///
+    /// # Errors
+    /// [`Error::Option`] for an option that makes no sense; [`Error::Data`] for a column that isn't there;
+    /// [`Error::Budget`] if the memory budget doesn't hold this rank's share of the shuffle window and the prefetched
+    /// batches.
+    pub fn new(selection: Selection, options: LoaderOptions, device: Arc<dyn Device>) -> Result<Self> {
+        options.check()?;
+        let schema = selection.table().schema();
+        let columns: Vec<_> = match &options.columns {
+            None => schema.columns.clone(),
+            Some(names) => names.iter().map(|name| schema.column(name).cloned()).collect::<Result<_, _>>()?,
+        };
+        let columns = columns.into_iter().map(|column| JobColumn { name: column.name.as_str().into(), column }).collect();
+        if let Shuffle::Windowed(window) = options.shuffle
+            && window.lanes % options.world != 0
+        {
+            tracing::warn!(
+                lanes = window.lanes,
+                world = options.world,
+                "lanes are not a multiple of the world's size: ranks read some of each other's bytes; choose such a multiple"
+            );
+        }
+        let mut loader = Self {
+            epoch: AtomicU64::new(options.epoch),
+            arena_bytes: 0,
+            process: std::process::id(),
+            selection,
+            columns,
+            options,
+            device,
+        };
+        loader.arena_bytes = loader.check_budget()?;
+        Ok(loader)
+    }
+
+    /// The rows that it loads.
+    #[must_use]
+    pub fn selection(&self) -> &Selection {
+        &self.selection
+    }
+
+    /// How it loads.
+    #[must_use]
+    pub fn options(&self) -> &LoaderOptions {
+        &self.options
+    }
+
+    /// The batches of an epoch, on this rank.
+    #[must_use]
+    pub fn len(&self) -> u64 {
+        self.shard().batches()
+    }
+
+    /// Whether this rank has no batches.
+    #[must_use]
+    pub fn is_empty(&self) -> bool {
+        self.len() == 0
+    }
+
+    /// The rows of an epoch, on this rank.
+    #[must_use]
+    pub fn rows(&self) -> u64 {
+        self.shard().delivered()
+    }
+
+    /// The epoch that the next [`iter`](Self::iter) reads.
+    #[must_use]
+    pub fn epoch(&self) -> u64 {
+        self.epoch.load(Ordering::SeqCst)
+    }
+
+    /// Sets the epoch that the next [`iter`](Self::iter) reads. Epochs that are under way go on.
+    pub fn set_epoch(&self, epoch: u64) {
+        self.epoch.store(epoch, Ordering::SeqCst);
+    }
+
+    /// The order of an epoch.
+    #[must_use]
+    pub fn order(&self, epoch: u64) -> Order {
+        let rows = self.selection.len();
+        Order::new(rows, self.selection.table().mean_row_bytes(), self.options.shuffle, self.options.seed, epoch)
+    }
+
+    /// The part of an epoch that this rank reads.
+    #[must_use]
+    pub fn shard(&self) -> Shard {
+        let options = &self.options;
+        Shard::new(self.selection.len(), options.batch_size as u64, options.rank, options.world, options.tail)
+    }
+
+    /// Starts an epoch.
+    ///
+    /// # Errors
+    /// [`Error::Forked`] in a child process; [`Error::Threads`] or [`Error::Storage`] if threads can't be started.
+    pub fn iter(&self) -> Result<Batches> {
+        if std::process::id() != self.process {
+            return Err(Error::Forked);
+        }
+        let job = Arc::new(Job {
+            selection: self.selection.clone(),
+            columns: self.columns.clone(),
+            order: self.order(self.epoch()),
+            shard: self.shard(),
+            options: self.options.clone(),
+            device: self.device.clone(),
+            arena_bytes: self.arena_bytes,
+        });
+        let total = job.shard.batches();
+        Ok(Batches { epoch: Epoch::start(job)?, columns: self.columns.clone(), total, delivered: 0, ended: false })
+    }
+
+    /// What the budget leaves for fetched bytes.
+    fn check_budget(&self) -> Result<u64> {
+        let (table, options) = (self.selection.table(), &self.options);
+        let local = table.storage().local().is_some();
+        let (mut row, mut fetched, mut ragged, mut ragged_fetched) = (0_u64, 0_u64, false, false);
+        for JobColumn { column, .. } in &self.columns {
+            let direct = column.compression.codec == forebay_format::Codec::None && !column.nullable;
+            match column.layout() {
+                Layout::Fixed { row_bytes } => {
+                    row += row_bytes as u64;
+                    fetched += if local && direct { 0 } else { row_bytes as u64 };
+                }
+                Layout::Ragged { .. } => (ragged, ragged_fetched) = (true, true),
+            }
+        }
+        // The manifest knows no more of a column of free shape than the mean of whole rows.
+        row += if ragged { table.mean_row_bytes() } else { 0 };
+        fetched += if ragged_fetched { table.mean_row_bytes() } else { 0 };
+        let order = self.order(0);
+        let window_rows = match options.shuffle {
+            Shuffle::Global => 0,
+            Shuffle::Off => order.unit_rows(),
+            Shuffle::Windowed(window) => {
+                let lanes = u64::from(window.lanes);
+                let own = lanes / gcd(lanes, u64::from(options.world));
+                own * u64::from(window.window) * order.unit_rows()
+            }
+        };
+        let window_rows = window_rows.min(self.rows());
+        let batch = (options.batch_size as u64).min(self.rows());
+        let batches = (options.prefetch as u64).saturating_mul(batch).saturating_mul(row);
+        let needed = batches.saturating_add((window_rows + batch).saturating_mul(fetched));
+        if needed > options.memory_budget {
+            return Err(Error::Budget { budget: options.memory_budget, prefetch: options.prefetch, needed });
+        }
+        Ok(options.memory_budget - batches)
+    }
+}
+
+fn gcd(a: u64, b: u64) -> u64 {
+    if b == 0 { a } else { gcd(b, a % b) }
+}
+
+/// The batches of an epoch, in order. Dropping it stops the epoch.
+#[derive(Debug)]
+pub struct Batches {
+    epoch: Epoch,
+    columns: Vec<JobColumn>,
+    total: u64,
+    delivered: u64,
+    ended: bool,
+}
+
+/// What a bounded wait for a batch gave.
+#[derive(Debug)]
+pub enum Next {
+    /// The next batch.
+    Batch(Batch),
+    /// It isn't there yet.
+    Pending,
+    /// There are no more.
+    End,
+}
+
+impl Batches {
+    /// Waits for the next batch, at most `timeout`: for callers that must look after something else now and then.
+    ///
+    /// # Errors
+    /// What ended the epoch early; after an error there is only [`Next::End`].
+    pub fn next_within(&mut self, timeout: Duration) -> Result<Next> {
+        if self.ended || (self.delivered == self.total && self.epoch.is_here()) {
+            self.ended = true;
+            return Ok(Next::End);
+        }
+        let next = self.receive(timeout);
+        match &next {
+            Ok(Next::Batch(batch)) => {
+                self.delivered += 1;
+                self.epoch.shared.counters.batches.fetch_add(1, Ordering::Relaxed);
+                self.epoch.shared.counters.rows.fetch_add(batch.rows.len() as u64, Ordering::Relaxed);
+            }
+            Ok(_) => {}
+            Err(_) => self.ended = true,
+        }
+        next
+    }
+
+    fn receive(&self, timeout: Duration) -> Result<Next> {
+        if !self.epoch.is_here() {
+            return Err(Error::Forked);
+        }
+        let died = Error::Died { thread: "builder" };
+        let Some(batches) = self.epoch.batches() else { return Err(died) };
+        match batches.try_recv() {
+            Ok(batch) => return batch.map(Next::Batch),
+            Err(TryRecvError::Disconnected) => return Err(died),
+            Err(TryRecvError::Empty) => {}
+        }
+        let started = Instant::now();
+        let received = batches.recv_timeout(timeout);
+        self.epoch.shared.counters.waited(started.elapsed());
+        match received {
+            Ok(batch) => batch.map(Next::Batch),
+            Err(RecvTimeoutError::Timeout) => Ok(Next::Pending),
+            Err(RecvTimeoutError::Disconnected) => Err(died),
+        }
+    }
+
+    /// The batches that were not delivered yet.
+    #[must_use]
+    pub fn remaining(&self) -> u64 {
+        if self.ended { 0 } else { self.total - self.delivered }
+    }
+
+    /// What was done so far.
+    #[must_use]
+    pub fn stats(&self) -> Stats {
+        let names = self.columns.iter().map(|column| &*column.name);
+        self.epoch.shared.counters.snapshot(names, self.epoch.shared.ledger.peak())
+    }
+}
+
+impl Iterator for Batches {
+    type Item = Result<Batch>;
+
+    /// Waits for the next batch. After an error there are no more.
+    fn next(&mut self) -> Option<Self::Item> {
+        loop {
+            match self.next_within(Duration::from_secs(3600)) {
+                Ok(Next::Batch(batch)) => return Some(Ok(batch)),
+                Ok(Next::Pending) => {}
+                Ok(Next::End) => return None,
+                Err(error) => return Some(Err(error)),
+            }
+        }
+    }
+}

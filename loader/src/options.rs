@@ -1,0 +1,109 @@
+//! How to load.
+
+use std::time::Duration;
+
+use forebay_versioning::Verify;
+
+use crate::{
+    Error, Result,
+    order::{Shuffle, Tail},
+};
+
+/// How a [`Loader`](crate::Loader) loads. Start from the default and change what matters:
+///
+/// ```
+/// # use forebay_loader::{LoaderOptions, order::Shuffle};
+/// let options = LoaderOptions { batch_size: 256, shuffle: Shuffle::Global, ..LoaderOptions::default() };
+/// ```
+#[derive(Clone, Debug)]
+pub struct LoaderOptions {
+    /// The columns to deliver, in this order; `None` for all.
+    pub columns: Option<Vec<String>>,
+    /// Rows of a batch on this rank.
+    pub batch_size: usize,
+    /// How rows are mixed.
+    pub shuffle: Shuffle,
+    /// What the order depends on, besides the epoch.
+    pub seed: u64,
+    /// The first epoch.
+    pub epoch: u64,
+    /// Which of the ranks this is.
+    pub rank: u32,
+    /// How many ranks share an epoch.
+    pub world: u32,
+    /// What happens to rows that don't fill a batch.
+    pub tail: Tail,
+    /// Batches built ahead of the consumer.
+    pub prefetch: usize,
+    /// Threads that check and decode what was fetched; 0 for one a core. The device has its own for copying.
+    pub threads: usize,
+    /// Requests in flight.
+    pub io_concurrency: usize,
+    /// Bytes of memory for fetched rows and prefetched batches. Mapped files don't count.
+    pub memory_budget: u64,
+    /// When blocks of mapped local files are checked.
+    pub verify: Verify,
+    /// An epoch ends with an error when its consumer has waited this long and nothing arrived.
+    pub stall_timeout: Duration,
+}
+
+impl Default for LoaderOptions {
+    fn default() -> Self {
+        Self {
+            columns: None,
+            batch_size: 1,
+            shuffle: Shuffle::Off,
+            seed: 0,
+            epoch: 0,
+            rank: 0,
+            world: 1,
+            tail: Tail::Short,
+            prefetch: 2,
+            threads: 0,
+            io_concurrency: 64,
+            memory_budget: 4 << 30,
+            verify: Verify::First,
+            stall_timeout: Duration::from_secs(120),
+        }
+    }
+}
+
+impl LoaderOptions {
+    pub(crate) fn check(&self) -> Result<()> {
+        let fail = |option, value: &dyn ToString, reason| Err(Error::Option { option, value: value.to_string(), reason });
+        if self.batch_size == 0 {
+            return fail("batch_size", &self.batch_size, "a batch needs a row");
+        }
+        if self.batch_size > u32::MAX as usize {
+            return fail("batch_size", &self.batch_size, "a batch has less than 2^32 rows");
+        }
+        if self.world == 0 {
+            return fail("world", &self.world, "an epoch needs a rank");
+        }
+        if self.rank >= self.world {
+            return fail("rank", &self.rank, "ranks count from 0 and stay below world");
+        }
+        if self.prefetch == 0 {
+            return fail("prefetch", &self.prefetch, "at least one batch is built ahead");
+        }
+        if self.io_concurrency == 0 {
+            return fail("io_concurrency", &self.io_concurrency, "at least one request must be allowed");
+        }
+        if let Some(columns) = &self.columns {
+            if columns.is_empty() {
+                return fail("columns", &"[]", "a batch needs a column");
+            }
+            for (index, name) in columns.iter().enumerate() {
+                if columns[..index].contains(name) {
+                    return fail("columns", name, "a column is named twice");
+                }
+            }
+        }
+        if let Shuffle::Windowed(window) = self.shuffle
+            && (window.lanes == 0 || window.window == 0 || window.unit_bytes == 0)
+        {
+            return fail("shuffle", &format!("{window:?}"), "lanes, window and unit_bytes are at least 1");
+        }
+        Ok(())
+    }
+}
