@@ -5,7 +5,6 @@ use std::{
     io::{BufRead as _, BufReader},
     path::{Path, PathBuf},
     process::{Child, Command, Stdio},
-    time::Duration,
 };
 
 use forebay_format::{ColumnData, OwnedValues};
@@ -113,11 +112,15 @@ fn a_writer_killed_at_any_moment_leaves_the_old_or_the_new_commit() {
     const ROWS: i64 = 5;
     let mut random = rand::rngs::StdRng::seed_from_u64(7);
     let (mut cut, mut commits_seen) = (0, 0);
+    // Kills come from before the lake is made to some commits on, however slow the machine is.
+    let undisturbed = tempfile::tempdir().unwrap();
+    let started = std::time::Instant::now();
+    assert!(spawn(undisturbed.path().to_str().unwrap(), &[], 1, 6, ROWS as usize).wait().unwrap().success());
+    let longest = started.elapsed();
     for _ in 0..200 {
         let folder = tempfile::tempdir().unwrap();
         let mut child = spawn(folder.path().to_str().unwrap(), &[], 1, 1_000_000, ROWS as usize);
-        // From before the lake is made to some commits on.
-        std::thread::sleep(Duration::from_micros(random.random_range(1_000..60_000)));
+        std::thread::sleep(longest.mul_f64(random.random_range(0.0..1.0)));
         child.kill().unwrap();
         let printed = BufReader::new(child.stdout.take().unwrap()).lines().map_while(Result::ok).count() as i64;
         child.wait().unwrap();
@@ -135,5 +138,5 @@ fn a_writer_killed_at_any_moment_leaves_the_old_or_the_new_commit() {
         assert_eq!(recovered(folder.path()).unwrap().len() as i64, commits * ROWS + 1);
     }
     println!("{commits_seen} commits before the kills; {cut} kills between a commit and its report");
-    assert!(commits_seen > 100, "the kills came before the commits: {commits_seen}");
+    assert!(commits_seen > 50, "the kills came before the commits: {commits_seen}");
 }
