@@ -1,1 +1,48 @@
-//! The Python package forebay.
+//! `forebay._forebay`: the native half of the Python package `forebay`.
+//!
+//! It is thin: classes that hold what the crates below made, and conversions. Names, defaults, docs and the checks of what users pass are in the Python half.
+//!
+//! | module | is |
+//! |---|---|
+//! | `session` | a lake opened at a version; what waits for a commit (`append`) |
+//! | `rows` | rows of a table by number |
+//! | `loader` | epochs of batches |
+//! | `dlpack`, `array` | memory of Rust as tensors of Python, without a copy |
+//! | `fork`, `wait` | what holds after a fork; waiting without the GIL |
+
+mod append;
+mod array;
+mod batch;
+mod dlpack;
+mod error;
+mod fork;
+mod gpu;
+mod loader;
+mod rows;
+mod schema;
+mod session;
+mod values;
+mod wait;
+
+use std::ffi::OsString;
+
+use pyo3::prelude::*;
+
+/// Runs the command `forebay` with these arguments, the program's name first. Gives its exit status.
+#[pyfunction]
+fn run_cli(py: Python<'_>, arguments: Vec<OsString>) -> error::Result<i32> {
+    wait::detached(py, || Ok(forebay_cli::run(arguments)))
+}
+
+/// The module.
+#[pymodule]
+fn _forebay(module: &Bound<'_, PyModule>) -> PyResult<()> {
+    module.add("__version__", env!("CARGO_PKG_VERSION"))?;
+    module.add_class::<session::Session>()?;
+    module.add_class::<rows::Rows>()?;
+    module.add_class::<loader::Loader>()?;
+    module.add_class::<loader::Batches>()?;
+    module.add_class::<dlpack::Tensor>()?;
+    module.add_function(wrap_pyfunction!(gpu::gpu_info, module)?)?;
+    module.add_function(wrap_pyfunction!(run_cli, module)?)
+}

@@ -1,0 +1,118 @@
+"""Forebay: versioned tensor tables on object storage, streamed to PyTorch and NumPy at the rate of the link.
+
+>>> import forebay as fb
+>>> import numpy as np
+>>> ds = fb.create("memory://readme", {"image": "uint8[8,8]", "label": fb.ClassLabel(["cat", "dog"])})
+>>> ds.append({"image": np.zeros((3, 8, 8), np.uint8), "label": ["cat", "dog", "cat"]})
+>>> _ = ds.commit("three pictures")
+>>> len(ds), ds[1]["label"].item()
+(3, 1)
+
+Importing this imports neither NumPy nor PyTorch: they are imported when they are needed.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+from . import _forebay
+from ._errors import (
+    AccessError,
+    ArgumentError,
+    ClosedError,
+    ConflictError,
+    CorruptError,
+    DataError,
+    DTypeError,
+    Error,
+    ExistsError,
+    InternalError,
+    LoaderError,
+    NotFoundError,
+    NothingToCommitError,
+    ReadOnlyError,
+    SchemaError,
+    StorageError,
+    UncommittedError,
+    UnknownColumnError,
+    UnknownTableError,
+    UnknownVersionError,
+    UnsupportedError,
+)
+from ._dataset import Dataset, create, open
+from ._history import Commit
+from ._kinds import Boxes, Bytes, ClassLabel, Embedding, Image, Json, Mask, Tensor, Text, Timestamp
+from ._ragged import Ragged
+from ._rows import ColumnRows, Rows, View
+from ._schema import Column, Schema
+
+__version__: str = _forebay.__version__
+
+__all__ = [
+    "AccessError",
+    "ArgumentError",
+    "Boxes",
+    "Bytes",
+    "ClassLabel",
+    "ClosedError",
+    "Column",
+    "ColumnRows",
+    "Commit",
+    "ConflictError",
+    "CorruptError",
+    "DTypeError",
+    "DataError",
+    "Dataset",
+    "Embedding",
+    "Error",
+    "ExistsError",
+    "Image",
+    "InternalError",
+    "Json",
+    "LoaderError",
+    "Mask",
+    "NotFoundError",
+    "NothingToCommitError",
+    "NumpyLoader",
+    "Ragged",
+    "ReadOnlyError",
+    "Rows",
+    "Schema",
+    "SchemaError",
+    "StorageError",
+    "Tensor",
+    "Text",
+    "Timestamp",
+    "TorchLoader",
+    "TorchRows",
+    "UncommittedError",
+    "UnknownColumnError",
+    "UnknownTableError",
+    "UnknownVersionError",
+    "UnsupportedError",
+    "View",
+    "Window",
+    "create",
+    "gpu",
+    "open",
+]
+
+_LATER = {
+    "NumpyLoader": "_loader", "Window": "_loader", "TorchLoader": "_torch", "TorchRows": "_torch", "gpu": "gpu",
+}  # fmt: skip
+
+
+def __getattr__(name: str) -> Any:
+    module = _LATER.get(name)
+    if module is None:
+        raise AttributeError(f"module 'forebay' has no attribute '{name}'")
+    import importlib
+
+    found = importlib.import_module(f"forebay.{module}")
+    value = found if name == "gpu" else getattr(found, name)
+    globals()[name] = value
+    return value
+
+
+def __dir__() -> list[str]:
+    return sorted({*globals(), *__all__})

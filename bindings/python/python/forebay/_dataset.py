@@ -1,0 +1,380 @@
+"""Lakes from Python: made, opened, read, appended to, committed, branched, tagged."""
+
+from __future__ import annotations
+
+import warnings
+from collections.abc import Mapping
+from typing import Any
+
+from . import _forebay
+from ._convert import encode_rows
+from ._errors import ArgumentError, SchemaError
+from ._history import Commit
+from ._rows import Rows, _describe
+from ._schema import Column, Schema
+
+DEFAULT_TABLE = "main"
+
+
+class _Handle:
+    """A session and its tables' rows; shared by the datasets of one opening, which move together."""
+
+    __slots__ = ("session", "tables")
+
+    def __init__(self, session: _forebay.Session) -> None:
+        self.session = session
+        self.tables: dict[str, tuple[_forebay.Rows, Schema]] = {}
+
+    def table(self, name: str) -> tuple[_forebay.Rows, Schema]:
+        found = self.tables.get(name)
+        if found is None:
+            rows = self.session.rows(name)
+            found = self.tables[name] = (rows, Schema._from_native(rows.schema()))
+        return found
+
+    def moved(self) -> None:
+        self.tables.clear()
+
+
+class Dataset(Rows):
+    """A table of a lake, opened at a branch, tag or commit.
+
+    Reads see the commit that the handle is at: the one it was opened at, and after :meth:`commit` the one that made. Appended rows
+    are written at once and visible after the commit. The datasets that :meth:`table` and :meth:`create_table` give share the handle:
+    one commit makes the rows of all of them visible, together.
+
+    Used in a process forked from the one that opened it, a dataset opens the lake again by itself, at the same commit. It can be
+    pickled: URL, commit, branch, table and storage options travel, with any credentials that are among the options. Neither
+    takes along rows that wait for a commit.
+    """
+
+    __slots__ = ("_handle", "_table")
+
+    def __init__(self, handle: _Handle, table: str) -> None:
+        self._handle = handle
+        self._table = table
+
+    def _rows(self) -> _forebay.Rows:
+        return self._handle.table(self._table)[0]
+
+    def _known(self) -> Schema:
+        return self._handle.table(self._table)[1]
+
+    # The lake
+
+    @property
+    def url(self) -> str:
+        """The URL of the lake, as given."""
+        return self._handle.session.url
+
+    @property
+    def name(self) -> str:
+        """The name of the table."""
+        return self._table
+
+    @property
+    def branch_name(self) -> str | None:
+        """The branch that commits go to; None for a handle at a tag or commit."""
+        return self._handle.session.branch
+
+    @property
+    def tables(self) -> list[str]:
+        """The names of the lake's tables at this commit, sorted."""
+        return self._handle.session.tables()
+
+    def table(self, name: str) -> Dataset:
+        """Another table of the lake at this commit, with the same handle.
+
+        Raises
+        ------
+        forebay.UnknownTableError
+            If there is none of that name.
+        """
+        self._handle.table(name)
+        return Dataset(self._handle, name)
+
+    def create_table(self, name: str, schema: Mapping[str, Any]) -> Dataset:
+        """Adds a table to the lake and commits that.
+
+        Raises
+        ------
+        forebay.ExistsError, forebay.SchemaError, forebay.ReadOnlyError
+            If there is a table of that name, the schema breaks a rule, or the handle has no branch.
+        forebay.UncommittedError
+            If rows wait for a commit.
+        """
+        self._handle.session.create_table(name, _schema(schema)._native())
+        self._handle.moved()
+        return Dataset(self._handle, name)
+
+    # Writing
+
+    def append(self, data: Mapping[str, Any]) -> None:
+        """Writes rows, which the next :meth:`commit` makes visible. Memory is bounded, whatever is appended in all.
+
+        Parameters
+        ----------
+        data : dict
+            Values by column, one for each row. Numbers: a NumPy array or torch tensor [rows, \\*shape], or a list of rows; dtypes
+            that fit without loss are converted. Columns of free shape: a list of arrays. Texts, bytes and JSON values: a list.
+            ``None`` in a list is a null, and so is a masked row of a masked array; a nullable column may be left out. Columns of
+            kind ``label`` with names also take names. A batch of thousands of rows at once is fastest.
+
+        Raises
+        ------
+        forebay.DataError, forebay.DTypeError, forebay.UnknownColumnError
+            If the rows don't fit; then none of them is taken, and those appended before still are.
+        forebay.StorageError
+            If writing failed, on a full disk for instance; the rows appended since the last commit are lost, and the handle takes no
+            more until :meth:`discard` was called.
+        forebay.ReadOnlyError
+            If the handle is at a tag or commit.
+        """
+        self._handle.session.append(self._table, encode_rows(self._known(), data))
+
+    def commit(self, message: str = "", author: str | None = None) -> str:
+        """Makes the appended rows visible, in one step, and moves this handle to that commit.
+
+        Commits that others made to the branch meanwhile stay: these rows follow theirs.
+
+        Parameters
+        ----------
+        message : str
+            Why.
+        author : str, optional
+            Who; by default the environment's ``FOREBAY_AUTHOR``, or the name of the user that the process runs as.
+
+        Returns
+        -------
+        str
+            The commit's id.
+
+        Raises
+        ------
+        forebay.NothingToCommitError
+            If no row was appended since the last commit.
+        forebay.ConflictError
+            If the table's columns changed meanwhile; or if the store wouldn't say whether the commit was made: look at the log.
+        forebay.StorageError
+            If the store failed. What was appended is kept, and another ``commit()`` may succeed.
+        """
+        commit = self._handle.session.commit(message, _author() if author is None else author)
+        self._handle.moved()
+        return commit
+
+    @property
+    def pending(self) -> int:
+        """Rows appended, to any table of this handle, since the last commit."""
+        return self._handle.session.pending()
+
+    def discard(self) -> None:
+        """Forgets the rows appended since the last commit."""
+        self._handle.session.discard()
+
+    # Versions
+
+    def refresh(self) -> None:
+        """Moves to the newest commit of the branch."""
+        self._handle.session.refresh()
+        self._handle.moved()
+
+    def log(self, limit: int = 100) -> list[Commit]:
+        """The newest ``limit`` commits up to this one, newest first."""
+        if limit < 0:
+            raise ArgumentError(f"limit is at least 0, not {limit}")
+        return [Commit(entry) for entry in self._handle.session.log(limit)]
+
+    def branch(self, name: str) -> Dataset:
+        """Makes a branch at this commit and opens it.
+
+        Raises
+        ------
+        forebay.ExistsError
+            If there is one of that name.
+        """
+        session = self._handle.session
+        session.create_branch(name)
+        return Dataset(_Handle(_forebay.Session.open_at(session.url, session.options, branch=name)), self._table)
+
+    def branches(self) -> list[str]:
+        """The names of the lake's branches, sorted."""
+        return self._handle.session.branches()
+
+    def tag(self, name: str, author: str | None = None) -> None:
+        """Names this commit, for good.
+
+        Raises
+        ------
+        forebay.ExistsError
+            If there is a tag of that name: tags never move.
+        """
+        self._handle.session.create_tag(name, _author() if author is None else author)
+
+    def tags(self) -> list[str]:
+        """The names of the lake's tags, sorted."""
+        return self._handle.session.tags()
+
+    # The handle
+
+    def close(self) -> None:
+        """Closes the handle, for all tables that share it. Rows that wait for a commit are dropped, with a warning."""
+        session = self._handle.session
+        if session.closed:
+            return
+        waiting = session.pending()
+        session.close()
+        self._handle.moved()
+        if waiting:
+            warnings.warn(f"{waiting} appended rows were never committed and are dropped", RuntimeWarning, stacklevel=2)
+
+    @property
+    def closed(self) -> bool:
+        """Whether it was closed."""
+        return self._handle.session.closed
+
+    def __enter__(self) -> Dataset:
+        return self
+
+    def __exit__(self, kind: type[BaseException] | None, *_: object) -> None:
+        if kind is not None:
+            self._handle.session.discard()
+        self.close()
+
+    def __repr__(self) -> str:
+        session = self._handle.session
+        if session.closed:
+            return f"Dataset(table '{self._table}' at {session.url}, closed)"
+        at = f"branch '{session.branch}'" if session.branch else f"commit {session.commit_id[:12]}"
+        return _describe(f"Dataset: {len(self)} rows of table '{self._table}' on {at}", session.url, self._known())
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        session = self._handle.session
+        return _reopen, (session.url, session.options, session.branch, session.commit_id, self._table)
+
+
+def _reopen(url: str, options: dict[str, str], branch: str | None, commit: str, table: str) -> Dataset:
+    return Dataset(_Handle(_forebay.Session.open_at(url, options, branch=branch, commit=commit)), table)
+
+
+def create(
+    url: str,
+    schema: Mapping[str, Any],
+    *,
+    table: str | None = None,
+    storage_options: Mapping[str, Any] | None = None,
+    exist_ok: bool = False,
+) -> Dataset:
+    """Makes a table, and its lake if there is none at the URL.
+
+    Parameters
+    ----------
+    url : str or os.PathLike
+        A folder, ``file:///folder``, ``s3://bucket/prefix`` or ``memory://name`` (kept in this process).
+    schema : dict
+        Columns by name: a dtype with its shape (``"uint8[3,224,224]"``, ``"float32[?,4]"``, ``"utf8"``, ``"int64?"`` for nullable), a
+        NumPy dtype, or a :class:`Column`, as :func:`Image`, :func:`ClassLabel` and the like make them.
+    table : str, optional
+        Its name, ``"main"`` by default.
+    storage_options : dict, optional
+        Options of the store: ``endpoint``, ``region``, ``access_key_id``, ``secret_access_key``, ``allow_http`` and more; what isn't given
+        comes from the usual ``AWS_*`` variables.
+    exist_ok : bool
+        Whether to open the table if it exists with the same columns.
+
+    Returns
+    -------
+    Dataset
+        Opened at branch ``main``.
+
+    Raises
+    ------
+    forebay.ExistsError
+        If the table exists (and, with ``exist_ok``, has other columns).
+    forebay.SchemaError, forebay.ArgumentError
+        If the schema or the URL can't be used.
+    forebay.AccessError, forebay.StorageError
+        If the store refuses or fails.
+    """
+    name = DEFAULT_TABLE if table is None else table
+    native = _schema(schema)._native()
+    return Dataset(_Handle(_forebay.Session.create(_url(url), _options(storage_options), name, native, exist_ok)), name)
+
+
+def open(  # noqa: A001 - forebay.open is meant to read like the built-in
+    url: str,
+    *,
+    branch: str | None = None,
+    tag: str | None = None,
+    commit: str | None = None,
+    table: str | None = None,
+    storage_options: Mapping[str, Any] | None = None,
+) -> Dataset:
+    """Opens a table of a lake.
+
+    Parameters
+    ----------
+    url, storage_options
+        As for :func:`create`.
+    branch, tag, commit : str, optional
+        Which version: at most one of them. By default branch ``main``. At a tag or commit the handle is read-only.
+    table : str, optional
+        The table, ``"main"`` by default; if there is only one, it need not be named.
+
+    Raises
+    ------
+    forebay.NotFoundError
+        If there is no lake at the URL.
+    forebay.UnknownVersionError, forebay.UnknownTableError
+        If there is no such branch, tag or commit, or no such table in it.
+    forebay.AccessError, forebay.StorageError
+        If the store refuses or fails.
+    """
+    if sum(name is not None for name in (branch, tag, commit)) > 1:
+        raise ArgumentError("name at most one of branch, tag and commit")
+    session = _forebay.Session.open_at(_url(url), _options(storage_options), branch=branch, tag=tag, commit=commit)
+    handle = _Handle(session)
+    if table is None:
+        names = session.tables()
+        table = names[0] if len(names) == 1 else DEFAULT_TABLE
+    handle.table(table)
+    return Dataset(handle, table)
+
+
+def _schema(schema: Any) -> Schema:
+    if isinstance(schema, Schema):
+        return schema
+    if not isinstance(schema, Mapping):
+        raise SchemaError(f"a schema is a dict of columns by name, not {type(schema).__name__}")
+    for name, spec in schema.items():
+        if not isinstance(spec, (str, type, Column)) and not hasattr(spec, "dtype") and type(spec).__name__ == "dict":
+            raise SchemaError(f"column '{name}': a dtype or a Column is expected, not a dict")
+    return Schema(schema)
+
+
+def _url(url: Any) -> str:
+    import os
+
+    found = os.fspath(url)
+    if not isinstance(found, str) or not found:
+        raise ArgumentError(f"a lake's URL is a text that isn't empty, not {url!r}")
+    return found
+
+
+def _options(options: Mapping[str, Any] | None) -> dict[str, str]:
+    def text(value: Any) -> str:
+        return str(value).lower() if isinstance(value, bool) else str(value)
+
+    return {str(name): text(value) for name, value in (options or {}).items() if value is not None}
+
+
+def _author() -> str:
+    import getpass
+    import os
+
+    named = os.environ.get("FOREBAY_AUTHOR")
+    if named is not None:
+        return named
+    try:
+        return getpass.getuser()
+    except (KeyError, OSError, ImportError):
+        return ""  # Containers run as users without a name.

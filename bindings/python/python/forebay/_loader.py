@@ -1,0 +1,249 @@
+"""Loaders: an epoch's batches, in the order of the shuffle, made ahead by native threads."""
+
+from __future__ import annotations
+
+import json
+import operator
+import weakref
+from collections.abc import Iterator, Sequence
+from typing import TYPE_CHECKING, Any, Union
+
+from . import _forebay
+from ._errors import ArgumentError
+from ._ragged import Ragged
+from ._rows import View, _column
+
+if TYPE_CHECKING:
+    Shuffle = Union[bool, str, "Window"]
+
+_UNITS = {"": 1, "b": 1, "k": 1 << 10, "m": 1 << 20, "g": 1 << 30, "t": 1 << 40}
+
+
+class Window:
+    """How far rows are mixed by a windowed shuffle.
+
+    The epoch is read in ``lanes`` runs side by side, each made of units of ``unit_bytes`` from all over the rows; within a lane,
+    rows are mixed among ``window`` units at a time. So ``lanes * window * unit_bytes`` of rows, 1.2 GB by default, are mixed with each
+    other, and reads stay as long as a unit. The window is part of the order: another window is another order.
+
+    Parameters
+    ----------
+    lanes : int
+        A multiple of the largest number of ranks planned; then a rank reads only its own lanes.
+    window : int
+        Units of a lane that are mixed.
+    unit_bytes : int or str
+        Bytes of a unit.
+    """
+
+    __slots__ = ("lanes", "unit_bytes", "window")
+
+    def __init__(self, lanes: int = 96, window: int = 24, unit_bytes: int | str = 512 << 10) -> None:
+        self.lanes = lanes
+        self.window = window
+        self.unit_bytes = parse_bytes("unit_bytes", unit_bytes)
+
+    def __repr__(self) -> str:
+        return f"Window(lanes={self.lanes}, window={self.window}, unit_bytes={self.unit_bytes})"
+
+    def __eq__(self, other: object) -> bool:
+        return isinstance(other, Window) and repr(self) == repr(other)
+
+    def __hash__(self) -> int:
+        return hash(repr(self))
+
+
+def parse_bytes(what: str, value: int | str) -> int:
+    """A number of bytes, given as one or as a text: "512MiB", "2 GiB", "1G"."""
+    if isinstance(value, str):
+        text = value.strip().lower()
+        number = text.rstrip("bikmgt ")
+        unit = text[len(number) :].strip().rstrip("b").rstrip("i")
+        try:
+            return int(float(number) * _UNITS[unit])
+        except (KeyError, ValueError):
+            raise ArgumentError(f"{what} = {value!r} is not a number of bytes: write 536870912 or '512MiB'") from None
+    return operator.index(value)
+
+
+def _shuffle(shuffle: Shuffle) -> tuple[str, int, int, int]:
+    if shuffle is True or shuffle == "windowed":
+        shuffle = Window()
+    if isinstance(shuffle, Window):
+        return ("windowed", shuffle.lanes, shuffle.window, shuffle.unit_bytes)
+    if shuffle is False or shuffle is None:
+        return ("off", 0, 0, 0)
+    if shuffle == "global":
+        return ("global", 0, 0, 0)
+    raise ArgumentError(f"shuffle = {shuffle!r}: use True, False, 'windowed', 'global' or a forebay.Window")
+
+
+def _whole(what: str, value: Any, least: int, most: int = 2**32 - 1) -> int:
+    try:
+        number = operator.index(value)
+    except TypeError:
+        raise ArgumentError(f"{what} is a whole number, not {value!r}") from None
+    if not least <= number <= most:
+        raise ArgumentError(f"{what} = {number}: it is between {least} and {most}")
+    return number
+
+
+class Loader:
+    """What :class:`TorchLoader` and :class:`NumpyLoader` have in common.
+
+    Iterating gives the batches of one epoch. The loader starts at epoch 0 and goes to the next when an iteration has come to its end;
+    :meth:`set_epoch` says otherwise. With several ranks each must iterate as often, or call ``set_epoch``.
+    """
+
+    def __init__(
+        self,
+        view: View,
+        batch_size: int,
+        *,
+        shuffle: Shuffle = False,
+        columns: Sequence[str] | None = None,
+        seed: int = 0,
+        num_workers: int | None = None,
+        prefetch_factor: int | None = None,
+        rank: int | None = None,
+        world_size: int | None = None,
+        drop_last: bool = False,
+        memory_budget: int | str | None = None,
+    ) -> None:
+        if isinstance(columns, str):
+            columns = [columns]
+        names = list(view.columns if columns is None else columns)
+        for name in names:
+            _column(view.schema, name)
+        if (rank is None) != (world_size is None):
+            raise ArgumentError("rank and world_size go together: give both or none")
+        self._options = {
+            "batch_size": _whole("batch_size", batch_size, 1),
+            "shuffle": _shuffle(shuffle),
+            "columns": names,
+            "seed": _whole("seed", seed, 0, 2**64 - 1),
+            "num_workers": None if num_workers is None else _whole("num_workers", num_workers, 0, 1024),
+            "prefetch_factor": None if prefetch_factor is None else _whole("prefetch_factor", prefetch_factor, 1),
+            "rank": 0 if rank is None else _whole("rank", rank, 0),
+            "world_size": 1 if world_size is None else _whole("world_size", world_size, 1),
+            "drop_last": bool(drop_last),
+            "memory_budget": None if memory_budget is None else parse_bytes("memory_budget", memory_budget),
+        }
+        self._build(view, 0)
+
+    def _build(self, view: View, epoch: int) -> None:
+        self._view = view
+        self._documents = frozenset(view.schema._documents)
+        self._native = _forebay.Loader(view._native, **self._options)
+        self._epoch = epoch
+        self._current: weakref.ref[_Batches] | None = None
+        self._last: dict[str, Any] = {}
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        return _rebuild, (type(self), self._view, self._options, self._epoch)
+
+    def __len__(self) -> int:
+        """Batches that this rank delivers in an epoch."""
+        return len(self._native)
+
+    @property
+    def epoch(self) -> int:
+        """The epoch that the next iteration delivers."""
+        return self._epoch
+
+    def set_epoch(self, epoch: int) -> None:
+        """Says which epoch the next iteration delivers. The order depends on it and on the seed."""
+        self._epoch = _whole("epoch", epoch, 0, 2**64 - 1)
+
+    def stats(self) -> dict[str, Any]:
+        """Counts of the iteration that goes on, or else of the last one.
+
+        ``batches``, ``rows``, ``bytes`` delivered; ``requests`` and ``fetched`` bytes; ``waits``, ``waited`` and ``gathering`` (seconds);
+        ``peak_bytes`` of fetched rows held at once; ``routes``: how each column's rows come ("mapped", "fetched" or "decoded").
+        """
+        current = self._current() if self._current is not None else None
+        return dict(self._last) if current is None else current._stats()
+
+    def __iter__(self) -> Iterator[dict[str, Any]]:
+        batches = _Batches(self)
+        self._current = weakref.ref(batches)
+        return batches
+
+    def _array(self, tensor: _forebay.Tensor) -> Any:
+        raise NotImplementedError
+
+    def _batch(self, columns: list[_forebay.BatchColumn]) -> dict[str, Any]:
+        """Native columns as what the consumer gets."""
+        return to_dict(columns, self._documents, self._array)
+
+
+def to_dict(columns: list[_forebay.BatchColumn], documents: frozenset[str], array: Any) -> dict[str, Any]:
+    """Native columns as a dict; ``array`` makes an array of the consumer's library from a native tensor."""
+    batch: dict[str, Any] = {}
+    for name, values, offsets, shapes, valid in columns:
+        if offsets is not None:
+            batch[name] = Ragged(array(values), array(offsets), array(shapes))
+        elif not isinstance(values, list):
+            batch[name] = array(values)
+        elif name in documents:
+            batch[name] = [None if value is None else json.loads(value) for value in values]
+        else:
+            batch[name] = values
+        if valid is not None:
+            batch[f"{name}_valid"] = array(valid)
+    return batch
+
+
+def _rebuild(kind: type[Loader], view: View, options: dict[str, Any], epoch: int) -> Loader:
+    loader = kind.__new__(kind)
+    loader._options = options
+    loader._build(view, epoch)
+    return loader
+
+
+class _Batches(Iterator[dict[str, Any]]):
+    """One pass over an epoch. Dropping it stops the threads."""
+
+    def __init__(self, loader: Loader) -> None:
+        self._loader = loader
+        self._epoch = loader._epoch
+        self._native: _forebay.Batches | None = loader._native.iter(self._epoch)
+
+    def __next__(self) -> dict[str, Any]:
+        if self._native is None:
+            raise StopIteration
+        columns = self._native.next()
+        if columns is None:
+            self.close()
+            if self._loader._epoch == self._epoch:
+                self._loader._epoch += 1
+            raise StopIteration
+        return self._loader._batch(columns)
+
+    def __len__(self) -> int:
+        """Batches that the whole epoch has on this rank."""
+        return len(self._loader)
+
+    def close(self) -> None:
+        """Stops early."""
+        if self._native is not None:
+            self._loader._last = self._stats()
+            self._native = None
+
+    def _stats(self) -> dict[str, Any]:
+        return self._loader._last if self._native is None else self._native.stats()
+
+    def __del__(self) -> None:
+        if getattr(self, "_native", None) is not None:
+            self.close()
+
+
+class NumpyLoader(Loader):
+    """Batches as dicts of NumPy arrays over the loader's buffers, without a copy.
+
+    Made by :meth:`Dataset.numpy`. Texts, bytes and JSON come as lists (None for nulls), columns of free shape as :class:`Ragged`,
+    timestamps as ``datetime64[us]``. Beside a nullable column ``name`` comes ``name_valid``, bool [rows]; null rows are zeros.
+    """
+
+    def _array(self, tensor: _forebay.Tensor) -> Any:
+        return tensor.numpy()

@@ -1,0 +1,377 @@
+"""Reading rows: by number, slice, list and mask; by column or all columns at once."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from typing import TYPE_CHECKING, Any
+
+from ._errors import DataError, UnknownColumnError
+from ._index import resolve
+from ._schema import Column, Schema
+
+if TYPE_CHECKING:
+    import numpy as np
+
+    from . import _forebay
+    from ._loader import NumpyLoader, Shuffle
+    from ._torch import TorchLoader, TorchRows
+
+
+class Rows:
+    """Rows of a table at one commit. Base of :class:`Dataset` and :class:`View`.
+
+    ``rows[i]`` is a dict with the values of a row; ``rows[a:b]``, ``rows[[3, 1, 2]]`` and ``rows[mask]`` are dicts of columns;
+    ``rows["image"]`` is a column that is indexed in the same ways. Values come as the column's type says:
+
+    ==================== =============================== ==========================================================
+    column               one row                         several rows
+    ==================== =============================== ==========================================================
+    numbers, fixed shape array, or NumPy scalar          array [rows, \\*shape]; a masked array if nullable
+    numbers, free shape  array                           list of arrays
+    utf8, bytes, json    str, bytes, any JSON value      list
+    null                 None                            masked, or None in the list
+    ==================== =============================== ==========================================================
+
+    Every array is the caller's own: writing to it changes nothing in the lake.
+    """
+
+    __slots__ = ("__weakref__",)
+
+    def _rows(self) -> _forebay.Rows:
+        raise NotImplementedError
+
+    def _known(self) -> Schema:
+        raise NotImplementedError
+
+    @property
+    def schema(self) -> Schema:
+        """The columns by name, in order."""
+        return self._known()
+
+    @property
+    def columns(self) -> list[str]:
+        """The names of the columns, in order."""
+        return list(self._known())
+
+    @property
+    def commit_id(self) -> str:
+        """The commit that is read, 32 hexadecimal digits."""
+        return self._rows().commit_id
+
+    def __len__(self) -> int:
+        return len(self._rows())
+
+    def __getitem__(self, key: Any) -> Any:
+        if type(key) is int:
+            return self._row(key)
+        if isinstance(key, str):
+            return ColumnRows(self, key)
+        rows = resolve(key, len(self))
+        if isinstance(rows, int):
+            return self._row(rows)
+        native = self._rows()
+        return {name: _read(native, name, column, rows) for name, column in self._known().items()}
+
+    def _row(self, row: int) -> dict[str, Any]:
+        values = self._rows().row(row)
+        for name in self._known()._documents:
+            if values[name] is not None:
+                values[name] = json.loads(values[name])
+        return values
+
+    def __iter__(self) -> Iterator[dict[str, Any]]:
+        """The rows as dicts, in order."""
+        return (self._row(row) for row in range(len(self)))
+
+    def filter(
+        self,
+        fn: Callable[[dict[str, Any]], Any],
+        columns: str | Sequence[str] | None = None,
+        *,
+        batch_size: int = 4096,
+    ) -> View:
+        """The rows for which ``fn`` says true.
+
+        Parameters
+        ----------
+        fn : callable
+            Takes a dict of columns (as ``rows[a:b]`` gives them) of up to ``batch_size`` rows, and returns one truth value for
+            each row: a boolean array [rows], or a list.
+        columns : str or sequence of str, optional
+            The columns that ``fn`` looks at; only they are read. All by default.
+        batch_size : int
+            The most rows to pass at once.
+
+        Returns
+        -------
+        View
+            Reads like a dataset and feeds loaders; it can't be written.
+
+        Raises
+        ------
+        forebay.DataError
+            If ``fn`` returns something else than one truth value a row.
+        """
+        import numpy as np
+
+        schema = self._known()
+        if isinstance(columns, str):
+            columns = [columns]
+        chosen = {name: _column(schema, name) for name in (schema if columns is None else columns)}
+        if batch_size < 1:
+            raise DataError(f"batch_size is at least 1, not {batch_size}")
+        native = self._rows()
+        kept = []
+        for start in range(0, len(native), batch_size):
+            rows = range(start, min(start + batch_size, len(native)))
+            batch = {name: _read(native, name, column, rows) for name, column in chosen.items()}
+            mask = fn(batch)
+            if isinstance(mask, np.ma.MaskedArray):
+                mask = mask.filled(False)  # A comparison with null is not true.
+            mask = np.asarray(mask)
+            if mask.shape != (len(rows),) or (mask.dtype != bool and len(rows)):
+                raise DataError(
+                    f"the filter must give one truth value for each of {len(rows)} rows, not {mask.dtype} of shape {list(mask.shape)}"
+                )
+            kept.append(np.flatnonzero(mask) + start)
+        return self._select(np.concatenate(kept) if kept else np.empty(0, np.int64))
+
+    def select(self, rows: Any) -> View:
+        """These rows, in this order: a slice, a list of numbers (a row may come twice), or a boolean mask."""
+        import numpy as np
+
+        found = resolve(rows, len(self))
+        if isinstance(found, int):
+            found = range(found, found + 1)
+        return self._select(np.asarray(found, np.int64))
+
+    def _select(self, rows: np.ndarray) -> View:
+        import numpy as np
+
+        return View(self._rows().select(np.ascontiguousarray(rows, np.int64)), self._known())
+
+    def pytorch(
+        self,
+        batch_size: int | None = None,
+        *,
+        shuffle: Shuffle = False,
+        columns: Sequence[str] | None = None,
+        seed: int = 0,
+        num_workers: int | None = None,
+        prefetch_factor: int | None = None,
+        distributed: bool = False,
+        rank: int | None = None,
+        world_size: int | None = None,
+        drop_last: bool = False,
+        memory_budget: int | str | None = None,
+    ) -> TorchLoader | TorchRows:
+        """Batches as torch tensors; or, without a batch size, a dataset for ``torch.utils.data.DataLoader``.
+
+        Parameters
+        ----------
+        batch_size : int, optional
+            Rows of a batch of this rank. None gives the map-style dataset; no other argument but ``columns`` goes with that.
+        shuffle : bool, "windowed", "global" or Window
+            True and "windowed" mix rows within a moving window of about 1 GiB, which reads in long runs on every store; a
+            :class:`Window` says how large. "global" permutes all rows, which reads single rows: for local disks. Each epoch has
+            an order of its own, which depends on the commit, the rows, ``seed`` and the epoch alone, never on ranks or threads.
+        columns : sequence of str, optional
+            The columns to deliver, and in which order; all by default.
+        seed : int
+            Of the shuffle, 0 to 2**64 - 1.
+        num_workers : int, optional
+            Threads that copy rows into batches. They are threads without the GIL, not processes; by default one for each of up to
+            4 cores.
+        prefetch_factor : int, optional
+            Batches that are made ahead.
+        distributed : bool
+            Takes rank and world size from ``torch.distributed``, and checks there that all ranks load the same.
+        rank, world_size : int, optional
+            This process among all, if ``distributed`` is not used. The ranks share the batches of each epoch between them.
+        drop_last : bool
+            Whether rows that don't fill a batch of every rank are left out; otherwise the last batch is shorter.
+        memory_budget : int or str, optional
+            Bytes that the loader may hold (``2 << 30`` or ``"2GiB"``); mapped files don't count.
+
+        Returns
+        -------
+        TorchLoader or TorchRows
+            An iterable over dicts of tensors with ``len``, ``set_epoch`` and ``stats``; or the map-style dataset.
+
+        Raises
+        ------
+        forebay.UnknownColumnError, forebay.LoaderError, ModuleNotFoundError
+            If a column isn't there, an option makes no sense or the budget is too small, or torch isn't installed.
+        """
+        from ._torch import TorchLoader, TorchRows
+
+        if batch_size is None:
+            given = (shuffle, seed, num_workers, prefetch_factor, distributed, rank, world_size, drop_last, memory_budget)
+            if given != (False, 0, None, None, False, None, None, False, None):
+                raise DataError("without a batch_size, pass these options to torch.utils.data.DataLoader instead")
+            return TorchRows(self._view(), columns)
+        return TorchLoader(
+            self._view(), batch_size, shuffle=shuffle, columns=columns, seed=seed, num_workers=num_workers,
+            prefetch_factor=prefetch_factor, distributed=distributed, rank=rank, world_size=world_size,
+            drop_last=drop_last, memory_budget=memory_budget,
+        )  # fmt: skip
+
+    def numpy(
+        self,
+        batch_size: int,
+        *,
+        shuffle: Shuffle = False,
+        columns: Sequence[str] | None = None,
+        seed: int = 0,
+        num_workers: int | None = None,
+        prefetch_factor: int | None = None,
+        rank: int | None = None,
+        world_size: int | None = None,
+        drop_last: bool = False,
+        memory_budget: int | str | None = None,
+    ) -> NumpyLoader:
+        """Batches as NumPy arrays. Arguments and order are those of :meth:`pytorch`.
+
+        The arrays lie in the loader's buffers and are not copied. They are writable and the consumer's own: a buffer is used again
+        only after the last array that refers to it is gone.
+        """
+        from ._loader import NumpyLoader
+
+        return NumpyLoader(
+            self._view(), batch_size, shuffle=shuffle, columns=columns, seed=seed, num_workers=num_workers,
+            prefetch_factor=prefetch_factor, rank=rank, world_size=world_size, drop_last=drop_last,
+            memory_budget=memory_budget,
+        )  # fmt: skip
+
+    def _view(self) -> View:
+        """These rows as they are now: a commit through the handle doesn't move them."""
+        return View(self._rows(), self._known())
+
+
+class View(Rows):
+    """Chosen rows of a table at one commit: read-only, and safe to send to other processes.
+
+    A pickled view is small (URL, commit, table, row numbers and storage options) and opens itself again where it arrives. Storage
+    options travel with it, credentials among them if they were given there rather than in the environment.
+    """
+
+    __slots__ = ("_native", "_schema")
+
+    def __init__(self, native: _forebay.Rows, schema: Schema) -> None:
+        self._native = native
+        self._schema = schema
+
+    def _rows(self) -> _forebay.Rows:
+        return self._native
+
+    def _known(self) -> Schema:
+        return self._schema
+
+    def __repr__(self) -> str:
+        return _describe(f"View of {len(self)} rows of table '{self._native.table}'", self._native.url, self._schema)
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        native = self._native
+        return _reopen_view, (native.url, native.options, native.commit_id, native.table, native.numbers_or_none())
+
+
+def _reopen_view(url: str, options: dict[str, str], commit: str, table: str, numbers: np.ndarray | None) -> View:
+    from . import _forebay
+
+    rows = _forebay.Session.open_at(url, options, commit=commit).rows(table)
+    view = View(rows, Schema._from_native(rows.schema()))
+    return view if numbers is None else view._select(numbers)
+
+
+class ColumnRows:
+    """One column of some rows: indexed by number, slice, list or mask, and then as NumPy would by further indices."""
+
+    __slots__ = ("_column", "_name", "_owner")
+
+    def __init__(self, owner: Rows, name: str) -> None:
+        self._owner = owner
+        self._name = name
+        self._column = _column(owner._known(), name)
+
+    @property
+    def name(self) -> str:
+        """Its name."""
+        return self._name
+
+    @property
+    def dtype(self) -> str:
+        """The name of its dtype."""
+        return self._column.dtype
+
+    @property
+    def shape(self) -> tuple[int | None, ...]:
+        """Rows and the dimensions of a row; None for a length that each row chooses."""
+        return (len(self), *self._column.shape)
+
+    def __len__(self) -> int:
+        return len(self._owner)
+
+    def __getitem__(self, key: Any) -> Any:
+        native = self._owner._rows()
+        if type(key) is int:
+            return _decode(self._column, native.value(self._name, key))
+        rest: tuple[Any, ...] = ()
+        if isinstance(key, tuple):
+            key, rest = (key[0], key[1:]) if key else (slice(None), ())
+        rows = resolve(key, len(native))
+        if isinstance(rows, int):
+            value = _decode(self._column, native.value(self._name, rows))
+            return value[rest] if rest else value
+        values = _read(native, self._name, self._column, rows)
+        return values[(slice(None), *rest)] if rest else values
+
+    def __iter__(self) -> Iterator[Any]:
+        return (self[row] for row in range(len(self)))
+
+    def __array__(self, dtype: Any = None, copy: bool | None = None) -> np.ndarray:
+        import numpy as np
+
+        if copy is False:
+            raise ValueError("a column is not in memory: it can't become an array without a copy")
+        return np.asarray(self[:], dtype)
+
+    def __repr__(self) -> str:
+        return f"<column {self._name}: {self._column}, {len(self)} rows>"
+
+
+def _column(schema: Schema, name: str) -> Column:
+    try:
+        return schema[name]
+    except KeyError:
+        raise UnknownColumnError(f"no column '{name}'; the table has {', '.join(schema)}") from None
+
+
+def _decode(column: Column, value: Any) -> Any:
+    return json.loads(value) if column.dtype == "json" and value is not None else value
+
+
+def _read(native: _forebay.Rows, name: str, column: Column, rows: range | np.ndarray) -> Any:
+    if isinstance(rows, range) and rows.step == 1:
+        values, valid = native.read(name, rows.start, rows.stop)
+    else:
+        import numpy as np
+
+        values, valid = native.take(name, np.asarray(rows, np.int64))
+    if valid is not None:
+        import numpy as np
+
+        mask = ~valid.reshape((-1,) + (1,) * (values.ndim - 1))
+        return np.ma.MaskedArray(values, np.broadcast_to(mask, values.shape))
+    if column.dtype == "json":
+        return [_decode(column, value) for value in values]
+    return values
+
+
+def _describe(what: str, url: str, schema: Mapping[str, Column]) -> str:
+    lines = [f"{what} at {url}"]
+    width = max((len(name) for name in schema), default=0)
+    for name, column in schema.items():
+        notes = [note for note in (column.kind, column.compression) if note]
+        lines.append(f"  {name:<{width}}  {column}{'  (' + ', '.join(notes) + ')' if notes else ''}")
+    return "\n".join(lines)

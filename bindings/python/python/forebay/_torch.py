@@ -1,0 +1,125 @@
+"""PyTorch: native batches as tensors, and a map-style dataset for its own DataLoader."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import TYPE_CHECKING, Any
+
+import torch
+
+from . import _forebay
+from ._errors import ArgumentError, LoaderError
+from ._loader import Loader, to_dict
+from ._rows import View, _column
+
+if TYPE_CHECKING:
+    from ._ragged import Ragged
+
+
+def tensor(native: _forebay.Tensor) -> torch.Tensor:
+    """A tensor over native memory, by DLPack: nothing is copied."""
+    dtype = native.dtype
+    if dtype.startswith("float8"):
+        # Older versions of torch don't know the DLPack codes of the 8-bit floats.
+        return torch.from_dlpack(native.as_bytes()).view(getattr(torch, dtype))
+    return torch.from_dlpack(native)
+
+
+class TorchLoader(Loader):
+    """Batches as dicts of torch tensors over the loader's buffers, by DLPack and without a copy.
+
+    Made by :meth:`Dataset.pytorch`. A buffer is used again only after the last tensor that refers to it is gone. Texts, bytes and JSON
+    come as lists (None for nulls), columns of free shape as :class:`Ragged`, timestamps as int64 microseconds. Beside a nullable column
+    ``name`` comes ``name_valid``, bool [rows]; null rows are zeros.
+
+    Iterate it as it is: it needs no ``torch.utils.data.DataLoader``, and no worker processes.
+    """
+
+    def __init__(self, view: View, batch_size: int, *, distributed: bool = False, **options: Any) -> None:
+        if distributed:
+            if options.get("rank") is not None or options.get("world_size") is not None:
+                raise ArgumentError("distributed=True takes rank and world_size from torch.distributed: leave them out")
+            options["rank"], options["world_size"] = _ranks()
+        super().__init__(view, batch_size, **options)
+        if distributed:
+            self._agree()
+
+    def _agree(self) -> None:
+        """Checks that all ranks load the same; every rank raises if one doesn't."""
+        own = {name: value for name, value in self._options.items() if name not in ("rank", "num_workers", "memory_budget")}
+        own["rows"] = self._view._native.digest()
+        everyone: list[Any] = [None] * self._options["world_size"]
+        torch.distributed.all_gather_object(everyone, own)
+        for rank, other in enumerate(everyone):
+            for name, value in other.items():
+                if value != everyone[0][name]:
+                    what = "commit, table or rows" if name == "rows" else name
+                    raise LoaderError(
+                        f"the ranks don't load the same: {what} of rank {rank} is {value!r}, of rank 0 {everyone[0][name]!r}; "
+                        "open the lake at one commit on every rank"
+                    )
+
+    def _array(self, native: _forebay.Tensor) -> torch.Tensor:
+        return tensor(native)
+
+
+def _ranks() -> tuple[int, int]:
+    import torch.distributed as dist
+
+    if not dist.is_available() or not dist.is_initialized():
+        raise LoaderError("distributed=True needs torch.distributed: call init_process_group() first")
+    return dist.get_rank(), dist.get_world_size()
+
+
+class TorchRows(torch.utils.data.Dataset):  # type: ignore[type-arg]
+    """Rows as dicts of tensors, for ``torch.utils.data.DataLoader``.
+
+    Made by :meth:`Dataset.pytorch` without a batch size. Works with any number of workers under fork and spawn: each opens the lake
+    for itself. Under spawn the storage options are pickled to the workers, with any credentials among them; those in the environment
+    are not.
+
+    The default ``collate_fn`` stacks tensors and lists texts. Rows of a nullable column are zeros (empty, for texts) with
+    ``name_valid``; columns of free shape need a ``collate_fn`` of your own.
+    """
+
+    def __init__(self, view: View, columns: Sequence[str] | None = None) -> None:
+        if isinstance(columns, str):
+            columns = [columns]
+        self._names = list(view.columns if columns is None else columns)
+        for name in self._names:
+            _column(view.schema, name)
+        self._documents = frozenset(view.schema._documents)
+        self._view = view
+
+    def __len__(self) -> int:
+        return len(self._view)
+
+    def __getitem__(self, row: int) -> dict[str, Any]:
+        return self.__getitems__([row])[0]
+
+    def __getitems__(self, rows: Sequence[int]) -> list[dict[str, Any]]:
+        """Several rows, read at once."""
+        import numpy as np
+
+        numbers = np.asarray(rows, np.int64).reshape(-1)
+        batch = to_dict(self._view._native.batch(self._names, numbers), self._documents, tensor)
+        parts = {name: _split(values) for name, values in batch.items()}
+        for name in self._names:
+            if f"{name}_valid" in batch and isinstance(batch[name], list):
+                parts[name] = [_empty(self._view.schema[name].dtype) if value is None else value for value in batch[name]]
+        return [dict(zip(parts, row)) for row in zip(*parts.values())]
+
+    def __repr__(self) -> str:
+        return f"TorchRows({self._view!r})"
+
+
+def _split(values: torch.Tensor | list[Any] | Ragged) -> Sequence[Any]:
+    if isinstance(values, torch.Tensor):
+        return values.unbind(0)
+    if isinstance(values, list):
+        return values
+    return list(values.rows())
+
+
+def _empty(dtype: str) -> Any:
+    return {"utf8": "", "bytes": b"", "json": None}[dtype]

@@ -1,0 +1,118 @@
+//! Batches as Python gets them: for each column a tuple (name, values, offsets, shapes, valid).
+//!
+//! `values` is a [`Tensor`] of shape [rows, ...] for numbers of fixed shape; a list for texts, bytes and JSON; a [`Tensor`] [elements] for
+//! numbers of free shape, with `offsets`, i64 [rows + 1] in elements, and `shapes`, i64 [rows, rank]. `valid`, bool [rows], comes with
+//! nullable columns.
+#![allow(unsafe_code)]
+
+use std::sync::Arc;
+
+use forebay_format::{Column, ColumnData, DType, OwnedValues};
+use forebay_loader::{Batch, BatchColumn, BatchValues, Buffer, HostBuffer};
+use pyo3::prelude::*;
+
+use crate::{
+    dlpack::{Memory, Tensor},
+    error::{Error, Result},
+    values::{Ragged, fixed_shape, unpack},
+};
+
+/// A column on its way to Python.
+pub(crate) type Delivered<'py> =
+    (String, Bound<'py, PyAny>, Option<Bound<'py, Tensor>>, Option<Bound<'py, Tensor>>, Option<Bound<'py, Tensor>>);
+
+fn host(buffer: Buffer) -> Result<HostBuffer> {
+    buffer.into_host().ok_or_else(|| Error::internal("a batch came in memory of another device"))
+}
+
+/// A loader's buffer, which goes back to its pool when the last tensor over it is gone.
+fn memory(buffer: HostBuffer) -> Arc<Memory> {
+    let (start, length) = (buffer.as_ptr().cast_mut(), buffer.len());
+    // SAFETY: a host buffer's bytes stay where they are when it moves, are initialised, and belong to it alone until it is dropped; it
+    // is dropped with the `Memory`.
+    Arc::new(unsafe { Memory::owned_by(start, length, Box::new(buffer)) })
+}
+
+fn tensor<'py>(py: Python<'py>, memory: Arc<Memory>, dtype: DType, shape: Vec<usize>) -> Result<Bound<'py, Tensor>> {
+    let made = Tensor::new(memory, dtype, shape).ok_or_else(|| Error::internal("a buffer is shorter than its rows"))?;
+    Ok(Bound::new(py, made)?)
+}
+
+/// The columns of a loader's batch.
+pub(crate) fn of_loader<'py>(py: Python<'py>, batch: Batch, columns: &[Column]) -> Result<Vec<Delivered<'py>>> {
+    let rows = batch.rows.len();
+    batch.columns.into_iter().zip(columns).map(|(delivered, column)| of_column(py, delivered, column, rows)).collect()
+}
+
+fn of_column<'py>(py: Python<'py>, delivered: BatchColumn, column: &Column, rows: usize) -> Result<Delivered<'py>> {
+    let validity = delivered.validity.map(host).transpose()?;
+    let name = delivered.name.to_string();
+    let (values, offsets, shapes) = match delivered.values {
+        BatchValues::Fixed { shape, buffer } => {
+            (tensor(py, memory(host(buffer)?), delivered.dtype, shape)?.into_any(), None, None)
+        }
+        BatchValues::Ragged { offsets, shapes, bytes } => {
+            let offsets: Vec<u64> = host(offsets)?.chunks_exact(8).map(le_u64).collect();
+            let bits = validity.as_deref().map(pack);
+            ragged(py, column, rows, &offsets, &shapes, bits.as_deref(), memory(host(bytes)?))?
+        }
+    };
+    let valid = validity.map(|valid| tensor(py, memory(valid), DType::Bool, vec![rows])).transpose()?;
+    Ok((name, values, offsets, shapes, valid))
+}
+
+/// Rows that were read by number.
+pub(crate) fn of_rows<'py>(py: Python<'py>, data: ColumnData, column: &Column) -> Result<Delivered<'py>> {
+    let ColumnData { rows, values, validity } = data;
+    let (values, offsets, shapes) = match values {
+        OwnedValues::Fixed(bytes) => {
+            let mut shape = fixed_shape(column).unwrap_or_default();
+            shape.insert(0, rows);
+            (tensor(py, Arc::new(Memory::of_vec(bytes)), column.dtype, shape)?.into_any(), None, None)
+        }
+        OwnedValues::Ragged { offsets, shapes, bytes } => {
+            ragged(py, column, rows, &offsets, &shapes, validity.as_deref(), Arc::new(Memory::of_vec(bytes)))?
+        }
+    };
+    let valid = if column.nullable {
+        let bytes = validity.map_or_else(|| vec![1; rows], |bits| unpack(&bits, rows));
+        Some(tensor(py, Arc::new(Memory::of_vec(bytes)), DType::Bool, vec![rows])?)
+    } else {
+        None
+    };
+    Ok((column.name.clone(), values, offsets, shapes, valid))
+}
+
+type RaggedParts<'py> = (Bound<'py, PyAny>, Option<Bound<'py, Tensor>>, Option<Bound<'py, Tensor>>);
+
+fn ragged<'py>(
+    py: Python<'py>,
+    column: &Column,
+    rows: usize,
+    offsets: &[u64],
+    shapes: &[u32],
+    validity: Option<&[u8]>,
+    bytes: Arc<Memory>,
+) -> Result<RaggedParts<'py>> {
+    let Some(item) = column.dtype.item_size() else {
+        let list = Ragged { offsets, shapes, validity, rows }.to_list(py, column, &bytes)?;
+        return Ok((list, None, None));
+    };
+    let elements = bytes.len() / item;
+    let starts: Vec<i64> = offsets.iter().map(|offset| *offset as i64 / item as i64).collect();
+    let lengths: Vec<i64> = shapes.iter().map(|length| i64::from(*length)).collect();
+    Ok((
+        tensor(py, bytes, column.dtype, vec![elements])?.into_any(),
+        Some(tensor(py, Arc::new(Memory::of_i64(starts)), DType::I64, vec![rows + 1])?),
+        Some(tensor(py, Arc::new(Memory::of_i64(lengths)), DType::I64, vec![rows, column.shape.len()])?),
+    ))
+}
+
+fn le_u64(bytes: &[u8]) -> u64 {
+    bytes.iter().rev().fold(0, |number, byte| number << 8 | u64::from(*byte))
+}
+
+/// One bit a row, from one byte a row.
+fn pack(valid: &[u8]) -> Vec<u8> {
+    valid.chunks(8).map(|eight| eight.iter().rev().fold(0, |byte, valid| byte << 1 | (*valid & 1))).collect()
+}

@@ -1,0 +1,184 @@
+//! Epochs of batches.
+
+use std::sync::{Arc, Mutex};
+
+use forebay_format::Column;
+use forebay_loader::{
+    HostDevice, LoaderOptions, Next,
+    order::{Shuffle, Tail, Window},
+};
+use pyo3::{prelude::*, types::PyDict};
+
+use crate::{
+    batch::{self, Delivered},
+    error::{Error, Result},
+    fork::Owned,
+    rows::Rows,
+    session::lock,
+    wait::{TICK, check_signals, detached},
+};
+
+/// Rows, an order and a batch size: what gives epochs of batches.
+#[pyclass(frozen, module = "forebay._forebay")]
+pub(crate) struct Loader {
+    rows: Py<Rows>,
+    options: LoaderOptions,
+    copy_threads: usize,
+    length: usize,
+    state: Mutex<Owned<Arc<Open>>>,
+}
+
+/// What this process made.
+struct Open {
+    loader: forebay_loader::Loader,
+    columns: Vec<Column>,
+    starting: Mutex<()>,
+}
+
+impl Loader {
+    fn make(py: Python<'_>, rows: &Rows, options: &LoaderOptions, copy_threads: usize) -> Result<Arc<Open>> {
+        let open = rows.open(py)?;
+        let schema = open.selection.table().schema();
+        let columns = match &options.columns {
+            None => schema.columns.clone(),
+            Some(names) => names.iter().map(|name| schema.column(name).cloned()).collect::<Result<_, _>>()?,
+        };
+        let (selection, options) = (open.selection.clone(), options.clone());
+        let loader = detached(py, || {
+            let device = HostDevice::new(copy_threads)?;
+            Ok(forebay_loader::Loader::new(selection, options, device)?)
+        })?;
+        Ok(Arc::new(Open { loader, columns, starting: Mutex::default() }))
+    }
+
+    /// The loader of this process; made anew in a forked child.
+    fn open(&self, py: Python<'_>) -> Result<Arc<Open>> {
+        if let Some(open) = lock(&self.state).get() {
+            return Ok(open.clone());
+        }
+        let open = Self::make(py, self.rows.get(), &self.options, self.copy_threads)?;
+        *lock(&self.state) = Owned::new(open.clone());
+        Ok(open)
+    }
+}
+
+/// A shuffle in plain types: its name, lanes, window and unit bytes.
+type PlainShuffle = (String, u32, u32, u64);
+
+fn shuffle((name, lanes, window, unit_bytes): PlainShuffle) -> Result<Shuffle> {
+    match name.as_str() {
+        "off" => Ok(Shuffle::Off),
+        "global" => Ok(Shuffle::Global),
+        "windowed" => Ok(Shuffle::Windowed(Window { lanes, window, unit_bytes })),
+        other => Err(Error::argument(format!("there is no shuffle '{other}'"))),
+    }
+}
+
+#[pymethods]
+impl Loader {
+    #[new]
+    #[pyo3(signature = (rows, *, columns, batch_size, shuffle, seed, rank, world_size, drop_last, num_workers=None, prefetch_factor=None, memory_budget=None))]
+    #[allow(clippy::too_many_arguments, reason = "they are Python's keyword arguments")]
+    fn new(
+        py: Python<'_>,
+        rows: Py<Rows>,
+        columns: Vec<String>,
+        batch_size: usize,
+        shuffle: PlainShuffle,
+        seed: u64,
+        rank: u32,
+        world_size: u32,
+        drop_last: bool,
+        num_workers: Option<usize>,
+        prefetch_factor: Option<usize>,
+        memory_budget: Option<u64>,
+    ) -> Result<Self> {
+        let mut options = LoaderOptions {
+            columns: Some(columns),
+            batch_size,
+            shuffle: self::shuffle(shuffle)?,
+            seed,
+            rank,
+            world: world_size,
+            tail: if drop_last { Tail::Drop } else { Tail::Short },
+            ..LoaderOptions::default()
+        };
+        options.prefetch = prefetch_factor.unwrap_or(options.prefetch);
+        options.memory_budget = memory_budget.unwrap_or(options.memory_budget);
+        let copy_threads = num_workers.unwrap_or(0);
+        let open = Self::make(py, rows.get(), &options, copy_threads)?;
+        let length = open.loader.len() as usize;
+        Ok(Self { rows, options, copy_threads, length, state: Mutex::new(Owned::new(open)) })
+    }
+
+    fn __len__(&self) -> usize {
+        self.length
+    }
+
+    /// The batches of an epoch.
+    fn iter(&self, py: Python<'_>, epoch: u64) -> Result<Batches> {
+        let open = self.open(py)?;
+        let batches = detached(py, || {
+            // The epoch is a property of the loader: two threads must not mix theirs.
+            let _starting = lock(&open.starting);
+            open.loader.set_epoch(epoch);
+            Ok(open.loader.iter()?)
+        })?;
+        Ok(Batches { columns: open.columns.clone(), inner: Owned::new(Mutex::new(batches)) })
+    }
+}
+
+/// One pass over an epoch.
+#[pyclass(frozen, module = "forebay._forebay")]
+pub(crate) struct Batches {
+    columns: Vec<Column>,
+    inner: Owned<Mutex<forebay_loader::Batches>>,
+}
+
+impl Batches {
+    fn inner(&self) -> Result<&Mutex<forebay_loader::Batches>> {
+        self.inner.get().ok_or_else(|| forebay_loader::Error::Forked.into())
+    }
+}
+
+#[pymethods]
+impl Batches {
+    /// Waits for the next batch; None when there are no more.
+    fn next<'py>(&self, py: Python<'py>) -> Result<Option<Vec<Delivered<'py>>>> {
+        let inner = self.inner()?;
+        let next = detached(py, || {
+            loop {
+                // The lock is let go of between two waits, so that other threads get their turn.
+                match lock(inner).next_within(TICK)? {
+                    Next::Batch(batch) => return Ok(Some(batch)),
+                    Next::End => return Ok(None),
+                    Next::Pending => {}
+                }
+                check_signals()?;
+            }
+        })?;
+        next.map(|batch| batch::of_loader(py, batch, &self.columns)).transpose()
+    }
+
+    /// Counts of this epoch so far.
+    fn stats<'py>(&self, py: Python<'py>) -> Result<Bound<'py, PyDict>> {
+        let inner = self.inner()?;
+        let stats = detached(py, || Ok(lock(inner).stats()))?;
+        let dict = PyDict::new(py);
+        dict.set_item("batches", stats.batches)?;
+        dict.set_item("rows", stats.rows)?;
+        dict.set_item("bytes", stats.bytes)?;
+        dict.set_item("requests", stats.requests)?;
+        dict.set_item("fetched", stats.fetched)?;
+        dict.set_item("waits", stats.waits)?;
+        dict.set_item("waited", stats.waited.as_secs_f64())?;
+        dict.set_item("gathering", stats.gathering.as_secs_f64())?;
+        dict.set_item("peak_bytes", stats.peak_bytes)?;
+        let routes = PyDict::new(py);
+        for (column, route) in stats.routes {
+            routes.set_item(column, route.name())?;
+        }
+        dict.set_item("routes", routes)?;
+        Ok(dict)
+    }
+}
