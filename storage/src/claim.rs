@@ -23,11 +23,9 @@ pub enum Claim {
     Unknown(Error),
 }
 
-/// How one request to create the object ended.
+/// How one request to create the object failed.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Attempt {
-    /// It is stored.
-    Stored,
     /// The store says that the name is taken.
     Taken,
     /// It failed and surely has and will have no effect.
@@ -68,13 +66,12 @@ pub enum Next {
     Unknown,
 }
 
-/// Decides after one attempt and, once [`Next::ReadBack`] was answered, what was read.
+/// Decides after one failed attempt and, once [`Next::ReadBack`] was answered, what was read.
 ///
 /// `ours` is what was to be stored. `open` says whether an earlier attempt was ambiguous, so that its request may still
 /// take effect.
 pub fn next(attempt: Attempt, seen: &Seen, ours: &[u8], open: bool) -> Next {
     match (attempt, seen) {
-        (Attempt::Stored, _) => Next::Ours,
         (Attempt::NotDurable, _) => Next::Unknown,
         (_, Seen::NotAsked) => Next::ReadBack,
         (_, Seen::Bytes(bytes)) if bytes == ours => Next::Ours,
@@ -101,7 +98,7 @@ mod tests {
 
     #[test]
     fn our_own_bytes_are_never_reported_as_a_conflict() {
-        for attempt in [Stored, Taken, Refused, Ambiguous] {
+        for attempt in [Taken, Refused, Ambiguous] {
             for open in [false, true] {
                 assert_eq!(next(attempt, &seen_ours(), OURS, open), Next::Ours, "{attempt:?}");
             }
@@ -125,8 +122,7 @@ mod tests {
     }
 
     #[test]
-    fn nothing_but_a_plain_success_is_decided_without_reading_back() {
-        assert_eq!(next(Stored, &Seen::NotAsked, OURS, false), Next::Ours);
+    fn a_failure_is_not_judged_before_the_object_was_read_back() {
         for attempt in [Taken, Refused, Ambiguous] {
             assert_eq!(next(attempt, &Seen::NotAsked, OURS, false), Next::ReadBack);
         }

@@ -30,6 +30,7 @@ pub mod plan;
 mod runtime;
 mod s3;
 mod storage;
+pub mod testing;
 mod writer;
 
 pub use claim::Claim;

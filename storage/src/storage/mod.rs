@@ -1,0 +1,271 @@
+//! One root of an object store, and what can be done with the objects below it.
+
+mod claims;
+mod list;
+mod read;
+
+use std::collections::HashMap;
+use std::path::Path as FilePath;
+use std::sync::{Arc, Mutex, OnceLock, PoisonError};
+use std::time::SystemTime;
+
+use bytes::Bytes;
+use object_store::memory::InMemory;
+use object_store::path::Path;
+use object_store::{ObjectStore, ObjectStoreExt, PutOptions, PutPayload};
+use tokio::sync::Semaphore;
+
+use crate::error::{Error, Result};
+use crate::forked::Forked;
+use crate::local::{LocalStore, is_leftover_name};
+use crate::location::Location;
+use crate::mapped::Mapped;
+use crate::options::{Options, Tuning};
+use crate::s3;
+use crate::writer::ObjectWriter;
+
+/// One root of an object store: a folder, a prefix of a bucket, or a named store in memory. Cheap to clone.
+///
+/// Names of objects are `/`-separated, relative to the root, without empty, `.` and `..` parts.
+#[derive(Clone)]
+pub struct Storage {
+    shared: Arc<Shared>,
+}
+
+struct Shared {
+    url: String,
+    root: Path,
+    local: Option<LocalStore>,
+    tuning: Tuning,
+    source: Source,
+    backend: Forked<Backend>,
+}
+
+/// Where a backend comes from, for the process at hand.
+enum Source {
+    Fixed(Arc<dyn ObjectStore>),
+    S3(s3::Config),
+}
+
+struct Backend {
+    store: Arc<dyn ObjectStore>,
+    claims: Arc<dyn ObjectStore>,
+    permits: Semaphore,
+}
+
+impl Source {
+    fn backend(&self, tuning: &Tuning) -> Result<Backend> {
+        let (store, claims) = match self {
+            Self::Fixed(store) => (store.clone(), store.clone()),
+            Self::S3(config) => {
+                let clients = config.clients()?;
+                (clients.store, clients.claims)
+            }
+        };
+        Ok(Backend { store, claims, permits: Semaphore::new(tuning.concurrency) })
+    }
+}
+
+/// An object as a listing shows it.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Entry {
+    /// Its name, relative to the root of the storage.
+    pub path: String,
+    /// Its length in bytes.
+    pub size: u64,
+    /// When it was written, by the clock of the store.
+    pub modified: SystemTime,
+}
+
+impl std::fmt::Debug for Storage {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        write!(f, "Storage({})", self.shared.url)
+    }
+}
+
+impl Storage {
+    /// Opens a plain path, `file:///folder`, `memory://name` or `s3://bucket/prefix`; sends nothing and makes nothing.
+    ///
+    /// A `memory://` store lives as long as the process and is shared by all who name it.
+    ///
+    /// # Errors
+    /// [`Error::InvalidUrl`], [`Error::UnknownOption`], [`Error::InvalidOption`], [`Error::NoCredentials`].
+    pub fn open(url: &str, options: &Options) -> Result<Self> {
+        Self::open_in(url, options, &s3::process_environment)
+    }
+
+    pub(crate) fn open_in(url: &str, options: &Options, environment: s3::Environment<'_>) -> Result<Self> {
+        options.iter().try_for_each(|(name, _)| s3::check_name(name))?;
+        match Location::parse(url)? {
+            Location::Local(folder) => {
+                let url = folder.display().to_string();
+                let local = LocalStore::new(folder);
+                let source = Source::Fixed(Arc::new(local.clone()));
+                Self::build(url, "", Some(local), Tuning::LOCAL.with(options)?, source)
+            }
+            Location::Memory { name, prefix } => {
+                let source = Source::Fixed(memory(&name));
+                Self::build(url.trim_end_matches('/').to_owned(), &prefix, None, Tuning::LOCAL.with(options)?, source)
+            }
+            Location::S3 { bucket, prefix } => {
+                let url = format!("s3://{bucket}/{prefix}").trim_end_matches('/').to_owned();
+                let tuning = Tuning::REMOTE.with(options)?;
+                let config = s3::Config::new(&url, &bucket, options, tuning, environment)?;
+                Self::build(url, &prefix, None, tuning, Source::S3(config))
+            }
+        }
+    }
+
+    /// A storage on any [`ObjectStore`], for wrappers in tests and stores of one's own; `url` is for messages.
+    ///
+    /// Only the trait is used: nothing is mapped, writers upload, and claims wait only milliseconds between attempts.
+    pub fn from_store(store: Arc<dyn ObjectStore>, url: impl Into<String>) -> Self {
+        let tuning = Tuning::LOCAL;
+        let backend =
+            Backend { store: store.clone(), claims: store.clone(), permits: Semaphore::new(tuning.concurrency) };
+        let shared = Shared {
+            url: url.into(),
+            root: Path::default(),
+            local: None,
+            tuning,
+            source: Source::Fixed(store),
+            backend: Forked::new(backend),
+        };
+        Self { shared: Arc::new(shared) }
+    }
+
+    fn build(url: String, root: &str, local: Option<LocalStore>, tuning: Tuning, source: Source) -> Result<Self> {
+        let root = Path::parse(root).map_err(|e| Error::InvalidUrl { url: url.clone(), reason: e.to_string() })?;
+        let backend = Forked::new(source.backend(&tuning)?);
+        Ok(Self { shared: Arc::new(Shared { url, root, local, tuning, source, backend }) })
+    }
+
+    /// The URL, or the absolute path of a local folder; opening it again gives the same storage.
+    pub fn url(&self) -> &str {
+        &self.shared.url
+    }
+
+    /// The root folder, when it is one on this machine.
+    pub fn local(&self) -> Option<&FilePath> {
+        self.shared.local.as_ref().map(LocalStore::root)
+    }
+
+    /// How many requests are sent at once.
+    pub fn concurrency(&self) -> usize {
+        self.shared.tuning.concurrency
+    }
+
+    /// The store below, which knows objects by their full name: for wrappers, which [`Storage::from_store`] takes.
+    ///
+    /// # Errors
+    /// After a fork, those of [`Storage::open`].
+    pub fn store(&self) -> Result<Arc<dyn ObjectStore>> {
+        Ok(self.backend()?.store.clone())
+    }
+
+    fn backend(&self) -> Result<&Backend> {
+        self.shared.backend.get(|| self.shared.source.backend(&self.shared.tuning))
+    }
+
+    pub(crate) fn tuning(&self) -> &Tuning {
+        &self.shared.tuning
+    }
+
+    pub(crate) fn local_store(&self) -> Option<&LocalStore> {
+        self.shared.local.as_ref()
+    }
+
+    /// The full name of an object, or of the folder that `prefix` names.
+    pub(crate) fn resolve(&self, path: &str) -> Result<Path> {
+        let invalid = |reason: String| Error::InvalidPath { path: path.to_owned(), reason };
+        let relative = Path::parse(path).map_err(|e| invalid(e.to_string()))?;
+        if self.shared.root.as_ref().is_empty() {
+            return Ok(relative);
+        }
+        Ok(self.shared.root.parts().chain(relative.parts()).collect())
+    }
+
+    /// The full name of an object.
+    pub(crate) fn object(&self, path: &str) -> Result<Path> {
+        let invalid = |reason: &str| Error::InvalidPath { path: path.to_owned(), reason: reason.to_owned() };
+        if path.is_empty() || path.starts_with('/') || path.ends_with('/') {
+            return Err(invalid("it must name an object below the root, without a slash in front or behind"));
+        }
+        if path.rsplit('/').next().is_some_and(is_leftover_name) {
+            return Err(invalid("names that end in # and digits are kept for unfinished files"));
+        }
+        self.resolve(path)
+    }
+
+    fn not_found(&self, path: &str) -> Error {
+        Error::NotFound { url: self.url().to_owned(), path: path.to_owned() }
+    }
+
+    pub(crate) fn failed(&self, operation: &'static str, path: &str, source: object_store::Error) -> Error {
+        Error::store(operation, self.url(), path, None, source)
+    }
+
+    /// Stores an object, in place of one of that name; durable when it returns.
+    ///
+    /// # Errors
+    /// Those of the store; the object then is the old one or the new one, never half of each.
+    pub async fn put(&self, path: &str, bytes: Bytes) -> Result<()> {
+        let location = self.object(path)?;
+        let backend = self.backend()?;
+        let _permit = backend.permits.acquire().await.ok();
+        let stored = backend.store.put_opts(&location, PutPayload::from(bytes), PutOptions::default()).await;
+        stored.map(|_| ()).map_err(|e| self.failed("write", path, e))
+    }
+
+    /// Size and age of an object.
+    ///
+    /// # Errors
+    /// [`Error::NotFound`] and those of the store.
+    pub async fn head(&self, path: &str) -> Result<Entry> {
+        let location = self.object(path)?;
+        let meta = self.backend()?.store.head(&location).await.map_err(|e| self.failed("look at", path, e))?;
+        Ok(Entry { path: path.to_owned(), size: meta.size, modified: meta.last_modified.into() })
+    }
+
+    /// Removes an object; one that is not there is fine. A power loss may bring a removed local object back.
+    ///
+    /// # Errors
+    /// Those of the store.
+    pub async fn delete(&self, path: &str) -> Result<()> {
+        let location = self.object(path)?;
+        match self.backend()?.store.delete(&location).await {
+            Ok(()) | Err(object_store::Error::NotFound { .. }) => Ok(()),
+            Err(error) => Err(self.failed("delete", path, error)),
+        }
+    }
+
+    /// Starts writing an object piece by piece; it appears whole when [`ObjectWriter::finish`] returns.
+    ///
+    /// # Errors
+    /// [`Error::InvalidPath`], and on local disk those of making the file.
+    pub fn writer(&self, path: &str) -> Result<ObjectWriter> {
+        ObjectWriter::start(self, path)
+    }
+
+    /// Maps an object into memory, where it is a file of a filesystem that this is safe on; `None` elsewhere.
+    ///
+    /// # Errors
+    /// [`Error::NotFound`] and those of the disk.
+    pub fn map(&self, path: &str) -> Result<Option<Mapped>> {
+        let location = self.object(path)?;
+        let Some(local) = &self.shared.local else { return Ok(None) };
+        match Mapped::open(&local.file(&location)?) {
+            Err(Error::Disk { source, .. }) if source.kind() == std::io::ErrorKind::NotFound => {
+                Err(self.not_found(path))
+            }
+            other => other,
+        }
+    }
+}
+
+/// The process's memory stores by name.
+fn memory(name: &str) -> Arc<dyn ObjectStore> {
+    static STORES: OnceLock<Mutex<HashMap<String, Arc<InMemory>>>> = OnceLock::new();
+    let mut stores = STORES.get_or_init(Mutex::default).lock().unwrap_or_else(PoisonError::into_inner);
+    stores.entry(name.to_owned()).or_default().clone()
+}
