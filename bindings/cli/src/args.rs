@@ -1,0 +1,286 @@
+//! The command line.
+
+use std::{path::PathBuf, thread};
+
+use clap::{Args, Parser, Subcommand};
+use forebay_format::{Codec, CommitId, Compression};
+use forebay_versioning::{At, DEFAULT_BRANCH};
+
+use crate::{
+    Error, Result,
+    ingest::{Keep, OnError, Recipe},
+};
+
+/// Versioned, tensor-shaped data lakes that feed GPUs.
+#[derive(Debug, Parser)]
+#[command(name = "forebay", version, propagate_version = true, subcommand_required = true, arg_required_else_help = true)]
+pub(crate) struct Cli {
+    #[command(subcommand)]
+    pub(crate) command: Command,
+}
+
+/// What to do.
+#[derive(Debug, Subcommand)]
+pub(crate) enum Command {
+    /// Make a table of a folder of images; its class folders become labels
+    Create(Box<Create>),
+    /// Show a lake and its tables: columns, rows, bytes
+    Info(Info),
+    /// List tables, branches and tags
+    Ls(Ls),
+    /// Show the commits of a branch, newest first
+    Log(Log),
+    /// Read every byte of a lake and check it; exit code 1 if anything is wrong
+    Verify(Verify),
+    /// Show the first rows of a table
+    Head(Head),
+    /// Make a branch
+    Branch(Name),
+    /// Name a version for good
+    Tag(Name),
+}
+
+/// A lake and how to reach it.
+#[derive(Debug, Args)]
+pub(crate) struct Target {
+    /// The lake: a folder, file:///folder or s3://bucket/prefix
+    pub(crate) url: String,
+    /// An option of the storage, such as endpoint=http://localhost:9000 or region=eu-west-1; may be repeated
+    #[arg(long = "storage-option", value_name = "KEY=VALUE", value_parser = key_value)]
+    pub(crate) storage_options: Vec<(String, String)>,
+    /// Write the result as one JSON document
+    #[arg(long)]
+    pub(crate) json: bool,
+}
+
+/// Which version of a lake.
+#[derive(Debug, Default, Args)]
+#[group(multiple = false)]
+pub(crate) struct Version {
+    /// The newest commit of this branch [default: main]
+    #[arg(long)]
+    pub(crate) branch: Option<String>,
+    /// The commit that this tag names
+    #[arg(long)]
+    pub(crate) tag: Option<String>,
+    /// The commit of this id
+    #[arg(long, value_name = "ID")]
+    pub(crate) commit: Option<CommitId>,
+}
+
+impl Version {
+    /// The version named, or the newest of the default branch.
+    pub(crate) fn at(&self) -> At {
+        self.named().unwrap_or_default()
+    }
+
+    /// The version named.
+    pub(crate) fn named(&self) -> Option<At> {
+        let branch = self.branch.clone().map(At::Branch);
+        branch.or_else(|| self.tag.clone().map(At::Tag)).or_else(|| self.commit.map(At::Commit))
+    }
+}
+
+/// Arguments of `forebay create`.
+#[derive(Debug, Args)]
+pub(crate) struct Create {
+    #[command(flatten)]
+    pub(crate) target: Target,
+    /// The folder of images; the folders in it become classes, in alphabetical order
+    #[arg(long, value_name = "FOLDER")]
+    pub(crate) from: PathBuf,
+    /// The length that the shortest side of each image gets [default: 256, or 8/7 of --crop]
+    #[arg(long, value_name = "PIXELS", value_parser = side())]
+    pub(crate) resize: Option<u32>,
+    /// The length of both sides of the centre that is kept [default: 7/8 of --resize]
+    #[arg(long, value_name = "PIXELS", value_parser = side())]
+    pub(crate) crop: Option<u32>,
+    /// Keep the files' own bytes instead of decoding them
+    #[arg(long, conflicts_with_all = ["resize", "crop", "compression"])]
+    pub(crate) raw: bool,
+    /// The table to make
+    #[arg(long, default_value = "main")]
+    pub(crate) table: String,
+    /// The branch to commit to
+    #[arg(long, default_value = DEFAULT_BRANCH)]
+    pub(crate) branch: String,
+    /// Add to a lake that has tables already: to the table of that name, or as a new one
+    #[arg(long)]
+    pub(crate) append: bool,
+    /// What to do with an image that can't be used
+    #[arg(long, value_name = "WHAT", default_value = "fail")]
+    pub(crate) on_error: OnError,
+    /// The message of the commit
+    #[arg(long, short, value_name = "TEXT")]
+    pub(crate) message: Option<String>,
+    /// The author of the commit [default: $FOREBAY_AUTHOR, or the user's name]
+    #[arg(long, value_name = "NAME")]
+    pub(crate) author: Option<String>,
+    /// Threads that read and decode [default: one a core]
+    #[arg(long, value_name = "N", value_parser = clap::value_parser!(u16).range(1..=1024))]
+    pub(crate) threads: Option<u16>,
+    /// How pixels are compressed: none, lz4, zstd or zstd:LEVEL
+    #[arg(long, value_name = "CODEC", default_value = "none", value_parser = compression)]
+    pub(crate) compression: Compression,
+}
+
+impl Create {
+    /// How images are kept.
+    ///
+    /// # Errors
+    /// [`Error::Usage`] if the crop is larger than what it is cut from.
+    pub(crate) fn keep(&self) -> Result<Keep> {
+        if self.raw {
+            return Ok(Keep::Encoded);
+        }
+        let recipe = match (self.resize, self.crop) {
+            (None, None) => Recipe { resize: 256, crop: 224 },
+            (Some(resize), None) => Recipe { resize, crop: (resize * 7 / 8).max(1) },
+            (None, Some(crop)) => Recipe { resize: (crop * 8).div_ceil(7), crop },
+            (Some(resize), Some(crop)) => Recipe { resize, crop },
+        };
+        if recipe.crop > recipe.resize {
+            let (crop, resize) = (recipe.crop, recipe.resize);
+            return Err(Error::Usage(format!("--crop {crop} is larger than --resize {resize}: give at most that")));
+        }
+        Ok(Keep::Pixels(recipe))
+    }
+
+    /// Threads that read and decode.
+    pub(crate) fn threads(&self) -> usize {
+        self.threads.map_or_else(|| thread::available_parallelism().map_or(1, usize::from), usize::from)
+    }
+}
+
+/// Arguments of `forebay info`.
+#[derive(Debug, Args)]
+pub(crate) struct Info {
+    #[command(flatten)]
+    pub(crate) target: Target,
+    #[command(flatten)]
+    pub(crate) version: Version,
+}
+
+/// Arguments of `forebay ls`.
+#[derive(Debug, Args)]
+pub(crate) struct Ls {
+    #[command(flatten)]
+    pub(crate) target: Target,
+    #[command(flatten)]
+    pub(crate) version: Version,
+}
+
+/// Arguments of `forebay log`.
+#[derive(Debug, Args)]
+pub(crate) struct Log {
+    #[command(flatten)]
+    pub(crate) target: Target,
+    #[command(flatten)]
+    pub(crate) version: Version,
+    /// At most this many commits
+    #[arg(short = 'n', long = "limit", value_name = "N", default_value_t = 20)]
+    pub(crate) limit: usize,
+}
+
+/// Arguments of `forebay verify`.
+#[derive(Debug, Args)]
+pub(crate) struct Verify {
+    #[command(flatten)]
+    pub(crate) target: Target,
+    /// Check only what this version reaches [default: every branch and tag]
+    #[command(flatten)]
+    pub(crate) version: Version,
+}
+
+/// Arguments of `forebay head`.
+#[derive(Debug, Args)]
+pub(crate) struct Head {
+    #[command(flatten)]
+    pub(crate) target: Target,
+    #[command(flatten)]
+    pub(crate) version: Version,
+    /// The table
+    #[arg(long, default_value = "main")]
+    pub(crate) table: String,
+    /// Rows to show
+    #[arg(short = 'n', long = "rows", value_name = "N", default_value_t = 5)]
+    pub(crate) rows: u64,
+    /// Columns to show, separated by commas [default: all]
+    #[arg(long, value_name = "NAMES", value_delimiter = ',')]
+    pub(crate) columns: Option<Vec<String>>,
+}
+
+/// Arguments of `forebay branch` and `forebay tag`.
+#[derive(Debug, Args)]
+pub(crate) struct Name {
+    #[command(flatten)]
+    pub(crate) target: Target,
+    /// The new name
+    pub(crate) name: String,
+    /// Where it starts: a branch, a tag or the id of a commit
+    #[arg(long, value_name = "VERSION", default_value = DEFAULT_BRANCH)]
+    pub(crate) from: String,
+}
+
+fn side() -> clap::builder::RangedI64ValueParser<u32> {
+    clap::value_parser!(u32).range(1..=10_000)
+}
+
+fn key_value(text: &str) -> Result<(String, String), String> {
+    match text.split_once('=') {
+        Some((key, value)) if !key.is_empty() => Ok((key.to_owned(), value.to_owned())),
+        _ => Err("expected KEY=VALUE".to_owned()),
+    }
+}
+
+fn compression(text: &str) -> Result<Compression, String> {
+    let codec = match text.split_once(':') {
+        None if text == "none" => Codec::None,
+        None if text == "lz4" => Codec::Lz4,
+        None if text == "zstd" => Codec::Zstd { level: 3 },
+        Some(("zstd", level)) => match level.parse() {
+            Ok(level @ 1..=19) => Codec::Zstd { level },
+            _ => return Err("a zstd level is between 1 and 19".to_owned()),
+        },
+        _ => return Err("expected none, lz4, zstd or zstd:LEVEL".to_owned()),
+    };
+    Ok(Compression { codec, shuffle: false })
+}
+
+#[cfg(test)]
+mod tests {
+    #![allow(clippy::unwrap_used, clippy::panic)]
+    use super::{Cli, Codec, Command, Keep, Recipe, compression, key_value};
+    use clap::{CommandFactory as _, Parser as _};
+
+    fn keep(flags: &[&str]) -> Option<Keep> {
+        let args = ["forebay", "create", "lake", "--from", "images"].iter().chain(flags);
+        let Command::Create(create) = Cli::try_parse_from(args).unwrap().command else { panic!() };
+        create.keep().ok()
+    }
+
+    #[test]
+    fn the_command_line_is_consistent() {
+        Cli::command().debug_assert();
+    }
+
+    #[test]
+    fn sizes_default_to_each_other() {
+        let pixels = |resize, crop| Some(Keep::Pixels(Recipe { resize, crop }));
+        assert_eq!(keep(&[]), pixels(256, 224));
+        assert_eq!(keep(&["--resize", "256"]), pixels(256, 224));
+        assert_eq!(keep(&["--crop", "224"]), pixels(256, 224));
+        assert_eq!(keep(&["--resize", "64", "--crop", "64"]), pixels(64, 64));
+        assert_eq!(keep(&["--resize", "1"]), pixels(1, 1));
+        assert_eq!(keep(&["--resize", "64", "--crop", "65"]), None);
+        assert_eq!(keep(&["--raw"]), Some(Keep::Encoded));
+    }
+
+    #[test]
+    fn options_and_codecs_are_parsed() {
+        assert_eq!(key_value("a=b=c").unwrap(), ("a".into(), "b=c".into()));
+        assert!(key_value("a").is_err() && key_value("=b").is_err());
+        assert_eq!(compression("zstd:19").unwrap().codec, Codec::Zstd { level: 19 });
+        assert!(compression("zstd:20").is_err() && compression("gzip").is_err());
+    }
+}

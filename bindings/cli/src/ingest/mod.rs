@@ -1,0 +1,150 @@
+//! A folder of images on its way into a table.
+
+mod decode;
+mod jpeg;
+mod pipeline;
+mod rows;
+mod scan;
+mod schema;
+mod transform;
+
+use std::path::Path;
+
+use forebay_versioning::TableWriter;
+use serde::Serialize;
+
+pub(crate) use pipeline::Limits;
+pub(crate) use scan::{Scan, Source, scan};
+pub(crate) use schema::{Plan, plan};
+pub(crate) use transform::Recipe;
+
+use crate::{Error, Result, progress::Progress};
+use rows::Rows;
+use transform::Scratch;
+
+/// How images are kept.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Keep {
+    /// Decoded, at one size.
+    Pixels(Recipe),
+    /// As they are.
+    Encoded,
+}
+
+/// An image made ready for its table.
+pub(crate) enum Prepared {
+    /// `[3, crop, crop]` bytes.
+    Pixels(Vec<u8>),
+    /// The file's bytes, and height, width and channels of the picture in them.
+    Encoded { bytes: Vec<u8>, shape: [u32; 3] },
+}
+
+/// What is done with an image that can't be used.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, clap::ValueEnum)]
+pub(crate) enum OnError {
+    /// End the run; nothing is committed.
+    Fail,
+    /// Report it and leave it out.
+    Skip,
+}
+
+/// An image that was left out.
+#[derive(Debug, Serialize)]
+pub(crate) struct Skipped {
+    path: String,
+    reason: String,
+}
+
+/// What was done.
+#[derive(Debug, Default, Serialize)]
+pub(crate) struct Tally {
+    /// Rows written.
+    pub(crate) rows: u64,
+    /// Images left out.
+    pub(crate) skipped: Vec<Skipped>,
+    /// Bytes of the files read.
+    pub(crate) bytes_read: u64,
+}
+
+/// How much decoded or read data may wait to be written.
+const WAITING: u64 = 64 << 20;
+
+/// Reads, prepares and writes every image of `scan`, in order.
+///
+/// # Errors
+/// If an image can't be used and `on_error` says to fail, naming it; if all were skipped; and what writing reports.
+pub(crate) fn ingest(
+    scan: &mut Scan,
+    plan: &Plan,
+    writer: &mut TableWriter,
+    threads: usize,
+    on_error: OnError,
+) -> Result<Tally> {
+    let mut tally = Tally::default();
+    let total = (scan.images.len() + scan.unusable.len()) as u64;
+    let mut progress = Progress::new(total, "images");
+    for (name, error) in scan.unusable.drain(..) {
+        tally.leave_out(name, error, on_error, &progress)?;
+        progress.advance(1, 0, 0);
+    }
+    let mut rows = Rows::new(plan, writer);
+    let limits = Limits { threads, weight: WAITING };
+    let keep = plan.keep;
+    pipeline::in_order(
+        &scan.images,
+        limits,
+        |source| match keep {
+            Keep::Pixels(recipe) => recipe.row_bytes() as u64,
+            Keep::Encoded => source.bytes.max(1),
+        },
+        |scratch: &mut Scratch, source| prepare(&source.path, keep, scratch),
+        |source, prepared| {
+            match prepared {
+                Ok((prepared, bytes)) => {
+                    rows.push(source, prepared)?;
+                    tally.rows += 1;
+                    tally.bytes_read += bytes;
+                    progress.advance(1, 1, bytes);
+                }
+                Err(error) => {
+                    tally.leave_out(source.name.clone(), error, on_error, &progress)?;
+                    progress.advance(1, 0, 0);
+                }
+            }
+            Ok::<_, Error>(())
+        },
+    )?;
+    rows.flush()?;
+    if tally.rows == 0 {
+        return Err(Error::AllSkipped { skipped: tally.skipped.len() as u64 });
+    }
+    Ok(tally)
+}
+
+/// Reads an image and brings it to the form in which it is kept; gives the size of its file too.
+fn prepare(path: &Path, keep: Keep, scratch: &mut Scratch) -> Result<(Prepared, u64)> {
+    let bytes = std::fs::read(path).map_err(|source| Error::Unreadable { source })?;
+    let size = bytes.len() as u64;
+    let prepared = match keep {
+        Keep::Pixels(recipe) => Prepared::Pixels(transform::apply(recipe, &decode::decode(&bytes)?, scratch)?),
+        Keep::Encoded => {
+            let shape = decode::header(&bytes)?.shape;
+            Prepared::Encoded { bytes, shape }
+        }
+    };
+    Ok((prepared, size))
+}
+
+impl Tally {
+    fn leave_out(&mut self, name: String, error: Error, on_error: OnError, progress: &Progress) -> Result<()> {
+        match on_error {
+            OnError::Fail => Err(Error::Image { name, source: Box::new(error) }),
+            OnError::Skip => {
+                let reason = error.line();
+                progress.complain(&format!("skipped {name}: {reason}"));
+                self.skipped.push(Skipped { path: name, reason });
+                Ok(())
+            }
+        }
+    }
+}

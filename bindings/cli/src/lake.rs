@@ -1,0 +1,81 @@
+//! Opening lakes, and naming versions of them.
+
+use std::env;
+
+use forebay_storage::{Options, Storage, runtime};
+use forebay_versioning::{At, Lake};
+use serde_json::json;
+
+use crate::{
+    Result,
+    args::{Name, Target},
+    output::Output,
+};
+
+/// The storage that a command's arguments name.
+///
+/// # Errors
+/// What the store reports about the URL or its options.
+pub(crate) fn storage(target: &Target) -> Result<Storage> {
+    let options: Options = target.storage_options.iter().map(|(key, value)| (key, value)).collect();
+    Ok(Storage::open(&target.url, &options)?)
+}
+
+/// Opens the lake that a command's arguments name.
+///
+/// # Errors
+/// As [`storage`] and [`Lake::open`].
+pub(crate) fn open(target: &Target) -> Result<Lake> {
+    let storage = storage(target)?;
+    Ok(runtime()?.block_on(Lake::open(storage))?)
+}
+
+/// The author of commits and tags unless one is given.
+pub(crate) fn author() -> String {
+    let known = ["FOREBAY_AUTHOR", "USER", "USERNAME"].into_iter().find_map(|name| env::var(name).ok());
+    known.unwrap_or_else(|| "unknown".to_owned())
+}
+
+/// `forebay branch`
+///
+/// # Errors
+/// If the name is taken or no name, or `--from` is no version.
+pub(crate) fn branch(args: &Name) -> Result<i32> {
+    let lake = open(&args.target)?;
+    let commit = runtime()?.block_on(async {
+        let from = version(&lake, &args.from).await?;
+        lake.create_branch(&args.name, &from).await?;
+        Ok::<_, crate::Error>(lake.snapshot(&At::Branch(args.name.clone())).await?.id())
+    })?;
+    let document = json!({ "branch": args.name, "from": args.from, "commit": commit.to_string() });
+    let line = format!("branch '{}' at commit {commit}", args.name);
+    Output::new(args.target.json).result(&document, |out| out.line(line))?;
+    Ok(0)
+}
+
+/// `forebay tag`
+///
+/// # Errors
+/// If the name is taken or no name, or `--from` is no version.
+pub(crate) fn tag(args: &Name) -> Result<i32> {
+    let lake = open(&args.target)?;
+    let commit = runtime()?.block_on(async {
+        let from = version(&lake, &args.from).await?;
+        lake.create_tag(&args.name, &from, &author()).await?;
+        Ok::<_, crate::Error>(lake.snapshot(&At::Tag(args.name.clone())).await?.id())
+    })?;
+    let document = json!({ "tag": args.name, "from": args.from, "commit": commit.to_string() });
+    let line = format!("tag '{}' at commit {commit}", args.name);
+    Output::new(args.target.json).result(&document, |out| out.line(line))?;
+    Ok(0)
+}
+
+/// What a text names: the id of a commit, or a tag, or else a branch.
+async fn version(lake: &Lake, text: &str) -> Result<At> {
+    if let Ok(id) = text.parse() {
+        return Ok(At::Commit(id));
+    }
+    let (branches, tags) = (lake.branches().await?, lake.tags().await?);
+    let is_tag = !branches.iter().any(|name| name == text) && tags.iter().any(|name| name == text);
+    Ok(if is_tag { At::Tag(text.to_owned()) } else { At::Branch(text.to_owned()) })
+}
