@@ -1,9 +1,9 @@
-//! Appends rows to a lake, a commit at a time: `append URL WRITER COMMITS ROWS`.
+//! Appends rows to a lake, a commit at a time: `append URL WRITER COMMITS ROWS [--mark]`.
 //!
 //! Makes the lake and its table `main` when they are missing. Rows carry the writer's number, the commit's number, the
 //! row's number and 1,000 bytes that follow from these, so that whoever reads them can tell whether they are right. Prints
-//! a line for each commit once it is durable.
-#![allow(clippy::print_stdout, clippy::expect_used, clippy::unwrap_used)]
+//! a line for each commit once it is durable; with `--mark` it also notes it in the log of a power-loss test.
+#![allow(clippy::print_stdout, clippy::expect_used, clippy::panic)]
 
 use std::io::Write as _;
 
@@ -33,7 +33,7 @@ async fn open(url: &str) -> Result<Lake> {
     }
 }
 
-async fn run(url: &str, writer: i64, commits: i64, rows: i64) -> Result<()> {
+async fn run(url: &str, writer: i64, commits: i64, rows: i64, mark: bool) -> Result<()> {
     let lake = open(url).await?;
     let mut transaction = lake.begin("main").await?;
     if transaction.base().tables().is_empty() {
@@ -67,19 +67,33 @@ async fn run(url: &str, writer: i64, commits: i64, rows: i64) -> Result<()> {
         let snapshot = transaction.commit(&format!("writer {writer}, commit {commit}"), "append").await?;
         println!("committed {commit} {}", snapshot.id());
         std::io::stdout().flush().expect("standard output is open");
+        if mark {
+            note(commit);
+        }
     }
     Ok(())
 }
 
+#[cfg(target_os = "linux")]
+fn note(commit: i64) {
+    forebay_storage::testing::disk::mark(&commit.to_string()).expect("a log to note it in");
+}
+
+#[cfg(not(target_os = "linux"))]
+fn note(_commit: i64) {
+    panic!("power losses are tested on Linux");
+}
+
 fn main() {
-    let args: Vec<String> = std::env::args().collect();
+    let mut args: Vec<String> = std::env::args().collect();
+    let mark = args.pop_if(|last| last == "--mark").is_some();
     let [_, url, writer, commits, rows] = args.as_slice() else {
-        println!("usage: append URL WRITER COMMITS ROWS");
+        println!("usage: append URL WRITER COMMITS ROWS [--mark]");
         std::process::exit(2);
     };
     let number = |text: &String| text.parse::<i64>().expect("a number");
     let runtime = forebay_storage::runtime().expect("a runtime");
-    if let Err(error) = runtime.block_on(run(url, number(writer), number(commits), number(rows))) {
+    if let Err(error) = runtime.block_on(run(url, number(writer), number(commits), number(rows), mark)) {
         println!("failed: {error}");
         std::process::exit(1);
     }

@@ -5,6 +5,8 @@ mod commits;
 mod faults;
 mod flips;
 mod model;
+#[cfg(target_os = "linux")]
+mod power;
 mod processes;
 #[cfg(feature = "s3-tests")]
 mod s3;

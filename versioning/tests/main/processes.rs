@@ -15,7 +15,7 @@ use rand::{RngExt as _, SeedableRng as _};
 use crate::support::block_on;
 
 /// The example program `append`, which `cargo test` builds beside the tests.
-fn program() -> PathBuf {
+pub fn program() -> PathBuf {
     let tests = std::env::current_exe().unwrap();
     let program = tests.parent().unwrap().parent().unwrap().join("examples/append");
     assert!(program.exists(), "{} is missing: cargo test builds it with the examples", program.display());
@@ -88,7 +88,7 @@ fn sixteen_processes_of_fifty_appends_make_eight_hundred_commits() {
 }
 
 /// What is in a lake that a writer was killed on: `None` when not even the lake was made.
-fn recovered(path: &Path) -> Option<Vec<(i64, i64, i64)>> {
+pub fn recovered(path: &Path) -> Option<Vec<(i64, i64, i64)>> {
     block_on(async {
         let storage = Storage::open(path.to_str().unwrap(), &Options::default()).unwrap();
         let lake = match Lake::open(storage).await {
