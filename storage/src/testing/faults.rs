@@ -245,10 +245,11 @@ impl ObjectStore for FaultStore {
         };
         let begun = self.begin(kind, location.as_ref(), range).await?;
         let result = self.inner.get_opts(location, options).await;
-        if kind == OpKind::Head {
-            return self.end(&begun, result);
-        }
-        let result = result?;
+        // A process may also stop after it was told that there is no such object.
+        let result = match result {
+            Ok(result) if kind != OpKind::Head => result,
+            ended => return self.end(&begun, ended),
+        };
         let (meta, range, attributes) = (result.meta.clone(), result.range.clone(), result.attributes.clone());
         let body = self.damage(&begun, result.bytes().await?);
         self.transferred(&begun, body.len());
