@@ -2,8 +2,12 @@
 
 use forebay_format::{Error as FormatError, FileIndex, meta::DataFileRef};
 use forebay_storage::Storage;
+use futures::{StreamExt as _, TryStreamExt as _, stream};
 
 use crate::{Error, Fault, Result, names};
+
+/// Chunks that are read at once: checking one hides the latency of the next ones.
+const AHEAD: usize = 4;
 
 /// Reads and checks all bytes of a data file, which a fragment of `rows` rows names; calls `progress` with the bytes read.
 ///
@@ -28,8 +32,13 @@ pub(crate) async fn file(
     if index.rows() != rows {
         fault(format!("it has {} rows, the manifest says {rows}", index.rows()));
     }
-    for section in index.sections() {
-        let bytes = storage.get_range(&path, section.range.clone()).await?;
+    let mut read = stream::iter(index.sections())
+        .map(|section| async {
+            let bytes = storage.get_range(&path, section.range.clone()).await?;
+            Ok::<_, Error>((section, bytes))
+        })
+        .buffered(AHEAD);
+    while let Some((section, bytes)) = read.try_next().await? {
         let checked: Result<(), FormatError> = index.check_section(&section, &bytes);
         if let Err(error) = checked {
             fault(error.to_string());

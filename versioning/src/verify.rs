@@ -41,18 +41,39 @@ impl Lake {
     /// hashes, lengths, counts, padding. Calls `progress` now and then.
     ///
     /// # Errors
-    /// As [`Lake::snapshot`] at `at`; what is found beyond that is in [`Verification::faults`].
-    pub async fn verify(&self, at: &At, mut progress: impl FnMut(&Verification)) -> Result<Verification> {
+    /// As [`Lake::snapshot`] at `at`, where the version isn't there or the store fails; what is wrong with the lake is in
+    /// [`Verification::faults`].
+    pub async fn verify(&self, at: &At, progress: impl FnMut(&Verification)) -> Result<Verification> {
+        self.verify_all(std::slice::from_ref(at), progress).await
+    }
+
+    /// As [`verify`](Self::verify), for several versions: what they share is read once.
+    ///
+    /// # Errors
+    /// As [`verify`](Self::verify).
+    pub async fn verify_all(
+        &self,
+        versions: &[At],
+        mut progress: impl FnMut(&Verification),
+    ) -> Result<Verification> {
         let mut walk =
             Walk { lake: self, found: Verification::default(), seen: HashSet::new(), files: BTreeMap::new() };
         walk.marker().await?;
-        let (_, pointer, commit) = lake::find(self.storage(), at).await?;
-        match at {
-            At::Branch(branch) => walk.log(branch).await?,
-            At::Tag(name) => walk.tag(name).await?,
-            At::Commit(_) => {}
+        for at in versions {
+            let (_, pointer, commit) = match lake::find(self.storage(), at).await {
+                Ok(found) => found,
+                Err(error) => {
+                    walk.found.damaged(error)?;
+                    continue;
+                }
+            };
+            match at {
+                At::Branch(branch) => walk.log(branch).await?,
+                At::Tag(name) => walk.tag(name).await?,
+                At::Commit(_) => {}
+            }
+            walk.history(pointer, commit, &mut progress).await?;
         }
-        walk.history(pointer, commit, &mut progress).await?;
         let Walk { mut found, files, .. } = walk;
         found.total = found.bytes + files.values().map(|(file, _)| file.size).sum::<u64>();
         for (file, rows) in files.values() {
@@ -86,6 +107,17 @@ impl Verification {
         };
         self.faults.push(Fault { path: path.to_owned(), reason });
         Ok(())
+    }
+
+    /// As [`fault`](Self::fault), for an error that names its object itself.
+    fn damaged(&mut self, error: Error) -> Result<()> {
+        match &error {
+            Error::Object { path, .. } | Error::Missing { path, .. } | Error::Inconsistent { path, .. } => {
+                let path = path.clone();
+                self.fault(&path, error)
+            }
+            _ => Err(error),
+        }
     }
 
     fn read(&mut self, bytes: usize) {

@@ -1,5 +1,5 @@
 //! What `forebay-versioning` promises, shown on real stores.
-#![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic, unreachable_pub)]
+#![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic, clippy::print_stdout, unreachable_pub)]
 
 mod commits;
 mod faults;
