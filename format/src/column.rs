@@ -146,7 +146,7 @@ impl ColumnSlice<'_> {
                 Ok(())
             }
             DType::Bytes => {
-                let rank = if self.rows == 0 { 0 } else { shapes.len() / self.rows };
+                let rank = shapes.len().checked_div(self.rows).unwrap_or(0);
                 if shapes.len() != rank * self.rows || rank > Column::MAX_RANK {
                     return fail("as many decoded lengths for every row".into(), format!("{} lengths", shapes.len()));
                 }
@@ -165,7 +165,8 @@ impl ColumnSlice<'_> {
                     });
                     let size = shape.iter().try_fold(item, |size, length| size.checked_mul(u64::from(*length)));
                     let null = self.validity.is_some_and(|validity| !validity.get(index));
-                    let right = if null { row(index).is_empty() } else { fits && size == Some(row(index).len() as u64) };
+                    let right =
+                        if null { row(index).is_empty() } else { fits && size == Some(row(index).len() as u64) };
                     if !right {
                         return fail(
                             format!("a row of {column}"),

@@ -26,8 +26,11 @@ mod schema;
 
 pub use checksum::crc32c;
 pub use column::{Bitmap, ColumnData, ColumnSlice, OwnedValues, Values};
-pub use data::{Block, Bound, ChunkIndex, ColumnIndex, DataFileWriter, FileIndex, Footer, Head, Part, RaggedBlock, Section, Stats, WriteOptions};
+pub use data::{
+    Block, Bound, ChunkIndex, ColumnIndex, DataFileWriter, FileIndex, Footer, Head, Part, RaggedBlock, Section, Stats,
+    WriteOptions,
+};
 pub use dtype::DType;
 pub use error::{Error, Result};
-pub use id::{of, CommitId, FieldId, FileId, FragmentId, Id, LakeId, ObjectId, TableId};
+pub use id::{CommitId, FieldId, FileId, FragmentId, Id, LakeId, ObjectId, TableId, of};
 pub use schema::{Codec, Column, Compression, Dim, Kind, Layout, Schema};

@@ -60,7 +60,8 @@ fn data_file() -> impl Strategy<Value = DataFileRef> {
 }
 
 pub fn page() -> impl Strategy<Value = Page> {
-    let fragment = (id(), any::<u32>(), vec(data_file(), 0..3)).prop_map(|(id, rows, files)| Fragment { id, rows, files });
+    let fragment =
+        (id(), any::<u32>(), vec(data_file(), 0..3)).prop_map(|(id, rows, files)| Fragment { id, rows, files });
     vec(fragment, 0..4).prop_map(|fragments| Page { fragments })
 }
 
@@ -82,10 +83,12 @@ pub fn table_root() -> impl Strategy<Value = TableRoot> {
 }
 
 pub fn commit() -> impl Strategy<Value = Commit> {
-    let entry = (".{0,8}", id(), any::<u64>(), prop_oneof![
-        table_root().prop_map(RootRef::Inline),
-        pointer().prop_map(RootRef::Object)
-    ])
+    let entry = (
+        ".{0,8}",
+        id(),
+        any::<u64>(),
+        prop_oneof![table_root().prop_map(RootRef::Inline), pointer().prop_map(RootRef::Object)],
+    )
         .prop_map(|(name, id, rows, root)| {
             let rows = match &root {
                 RootRef::Inline(root) => root.pages.iter().map(|page| page.rows).sum(),
@@ -93,9 +96,8 @@ pub fn commit() -> impl Strategy<Value = Commit> {
             };
             TableEntry { name, id, rows, root }
         });
-    let change = (id(), "[a-z]{1,8}", any::<u64>(), vec(id(), 0..4), fields()).prop_map(
-        |(table, kind, rows_added, fragments, fields)| Change { table, kind, rows_added, fragments, fields },
-    );
+    let change = (id(), "[a-z]{1,8}", any::<u64>(), vec(id(), 0..4), fields())
+        .prop_map(|(table, kind, rows_added, fragments, fields)| Change { table, kind, rows_added, fragments, fields });
     let text = (".{0,8}", ".{0,20}");
     (id(), vec(pointer(), 0..3), any::<u64>(), text, any::<i64>(), vec(entry, 0..3), vec(change, 0..3), properties())
         .prop_map(|(id, parents, generation, (author, message), time, tables, changes, properties)| Commit {
@@ -134,8 +136,12 @@ pub fn ref_entry() -> impl Strategy<Value = RefEntry> {
 }
 
 pub fn tag() -> impl Strategy<Value = Tag> {
-    (embedded(), ".{0,8}", any::<i64>())
-        .prop_map(|((commit, embedded), author, time)| Tag { commit, embedded, author, time })
+    (embedded(), ".{0,8}", any::<i64>()).prop_map(|((commit, embedded), author, time)| Tag {
+        commit,
+        embedded,
+        author,
+        time,
+    })
 }
 
 /// Rows that fit a column.

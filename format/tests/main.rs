@@ -2,6 +2,10 @@
 #![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic, missing_docs, unreachable_pub)]
 
 mod arbitrary;
+mod damage;
+mod golden;
 mod metadata;
 mod model;
 mod round_trip;
+mod statistics;
+mod writer;

@@ -107,7 +107,8 @@ fn check_places(file: &File, column: &ColumnIndex, rows: &[Row]) {
     assert_eq!(next, column.rows());
     for (row, model) in rows.iter().enumerate() {
         let row = row as u32;
-        let holding: Vec<usize> = (0..column.blocks()).filter(|block| column.block(*block).row_range().contains(&row)).collect();
+        let holding: Vec<usize> =
+            (0..column.blocks()).filter(|block| column.block(*block).row_range().contains(&row)).collect();
         let blocks = column.blocks_of(row..row + 1);
         assert!(holding.iter().copied().eq(blocks), "row {row}");
         match column.direct() {

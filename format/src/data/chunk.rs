@@ -2,12 +2,7 @@
 
 use flatbuffers::{FlatBufferBuilder, Vector, WIPOffset};
 
-use super::{
-    Footer, Stats,
-    frame::MAX_INDEX_BYTES,
-    stats::Bound,
-    validity::Bits,
-};
+use super::{Footer, Stats, frame::MAX_INDEX_BYTES, stats::Bound, validity::Bits};
 use crate::{Column, Error, FileId, Result, checksum::crc32c, generated::data as fb, meta::encode};
 
 /// What the index will say of a chunk.
@@ -29,14 +24,8 @@ pub(crate) struct ChunkDraft {
 impl ChunkDraft {
     /// About how many bytes of index it takes, never too few.
     pub(crate) fn index_bytes(&self) -> u64 {
-        let lists = [
-            &self.crc,
-            &self.stored,
-            &self.block_rows,
-            &self.block_raw,
-            &self.validity_crc,
-            &self.media_shapes,
-        ];
+        let lists =
+            [&self.crc, &self.stored, &self.block_rows, &self.block_raw, &self.validity_crc, &self.media_shapes];
         CHUNK_INDEX_BYTES + lists.iter().map(|list| list.len() as u64 * 4).sum::<u64>()
     }
 
@@ -67,7 +56,8 @@ pub(crate) fn tail(
     end: u64,
 ) -> Result<(Vec<u8>, Footer)> {
     let mut b = FlatBufferBuilder::new();
-    let columns: Vec<_> = columns.iter().map(|(column, chunks)| index_column(&mut b, column, chunks, block_bytes)).collect();
+    let columns: Vec<_> =
+        columns.iter().map(|(column, chunks)| index_column(&mut b, column, chunks, block_bytes)).collect();
     let columns = Some(b.create_vector(&columns));
     let id = Some(b.create_vector(file.as_bytes()));
     let root = fb::Index::create(&mut b, &fb::IndexArgs { file: id, rows, columns });
@@ -80,13 +70,8 @@ pub(crate) fn tail(
             limit: u64::from(MAX_INDEX_BYTES),
         });
     }
-    let footer = Footer {
-        id: file,
-        rows,
-        index_offset: end,
-        index_length: index.len() as u32,
-        index_crc32c: crc32c(index),
-    };
+    let footer =
+        Footer { id: file, rows, index_offset: end, index_length: index.len() as u32, index_crc32c: crc32c(index) };
     let mut bytes = index.to_vec();
     bytes.extend_from_slice(&footer.encode());
     Ok((bytes, footer))

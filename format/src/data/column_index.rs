@@ -259,7 +259,8 @@ impl ColumnIndex {
     pub fn block(&self, block: usize) -> Block {
         let crc32c = self.crc[block];
         let chunk = || &self.chunks[self.chunks.partition_point(|chunk| chunk.blocks.start <= block).saturating_sub(1)];
-        let place = |geometry: &Geometry, chunk: &ChunkIndex| geometry.place((block - chunk.blocks.start) as u64, chunk.rows);
+        let place =
+            |geometry: &Geometry, chunk: &ChunkIndex| geometry.place((block - chunk.blocks.start) as u64, chunk.rows);
         match &self.places {
             Places::Direct(geometry) => {
                 let chunk = chunk();
@@ -345,8 +346,11 @@ impl ColumnIndex {
         let place = self.block(block);
         let what = || self.describe(block, &place);
         self.check_stored(what, &place, stored)?;
-        codec::decode(self.compression, self.item(), stored, place.raw as usize, out)
-            .map_err(|reason| Error::Corrupt { what: what(), offset: place.offset, reason })
+        codec::decode(self.compression, self.item(), stored, place.raw as usize, out).map_err(|reason| Error::Corrupt {
+            what: what(),
+            offset: place.offset,
+            reason,
+        })
     }
 
     /// Takes the raw bytes of a block of rows of free shape apart. The bytes of a block in which

@@ -17,7 +17,7 @@ use crate::{
 };
 
 /// Bytes that are checksummed before they are written: they are still in the cache then.
-const STRIDE: usize = 1 << 20;
+const STRIDE: usize = 256 << 10;
 /// Chunks start at multiples of this.
 pub(crate) const ALIGNMENT: u64 = 4096;
 
@@ -64,7 +64,7 @@ pub(crate) struct Step {
 #[derive(Debug)]
 enum Blocks {
     /// Fixed shape, no codec: the bytes are written as they come.
-    Direct { row_bytes: usize, geometry: Geometry, crc: Crc32c },
+    Direct { row_bytes: usize, geometry: Geometry, crc: Box<Crc32c> },
     /// Fixed shape and a codec: a block is encoded when it is whole.
     Coded { row_bytes: usize, geometry: Geometry, pending: Vec<u8> },
     /// Free shape.
@@ -100,9 +100,11 @@ impl ColumnWriter {
             Layout::Fixed { row_bytes } if coded => {
                 Blocks::Coded { row_bytes, geometry: Geometry::new(row_bytes, block_bytes), pending: Vec::new() }
             }
-            Layout::Fixed { row_bytes } => {
-                Blocks::Direct { row_bytes, geometry: Geometry::new(row_bytes, block_bytes), crc: Crc32c::new() }
-            }
+            Layout::Fixed { row_bytes } => Blocks::Direct {
+                row_bytes,
+                geometry: Geometry::new(row_bytes, block_bytes),
+                crc: Box::new(Crc32c::new()),
+            },
             Layout::Ragged { rank } => Blocks::Ragged { rank, pending: PendingBlock::new(rank) },
         };
         Ok(Self {

@@ -13,7 +13,8 @@ use super::{
     writer::WriteOptions,
 };
 use crate::{
-    Codec, Column, Compression, Error, FieldId, FileId, Kind, Layout, Result, checksum, envelope, generated::data as fb,
+    Codec, Column, Compression, Error, FieldId, FileId, Kind, Layout, Result, checksum, envelope,
+    generated::data as fb,
     meta::{DataFileRef, decode},
 };
 
@@ -46,7 +47,8 @@ impl FileIndex {
         }
         let (index, footer) = tail.split_at(file.index_length as usize);
         let footer = Footer::parse(footer)?;
-        if footer.id != file.id || footer.index_offset != file.index_offset || footer.index_length != file.index_length {
+        if footer.id != file.id || footer.index_offset != file.index_offset || footer.index_length != file.index_length
+        {
             return corrupt(format!("the footer is of file {}, with its index elsewhere", footer.id));
         }
         checksum::check(|| WHAT.into(), file.index_offset, index, footer.index_crc32c)?;
@@ -238,7 +240,8 @@ impl Parser {
                 return Err("validity bitmaps in a column that has no nulls".into());
             }
         }
-        let end = offset.checked_add(values_length).filter(|end| *end <= self.offset).ok_or("it ends behind the index")?;
+        let end =
+            offset.checked_add(values_length).filter(|end| *end <= self.offset).ok_or("it ends behind the index")?;
         let first_validity = column.validity.len();
         column.validity.extend(validity_blocks(first_row, rows, end, values(chunk.validity_crc())));
         let bitmap: u64 = column.validity[first_validity..].iter().map(|block| u64::from(block.stored)).sum();
@@ -268,7 +271,12 @@ impl Parser {
 }
 
 /// Adds a chunk's blocks to `column`; gives their stored length.
-fn add_blocks(column: &mut ColumnIndex, block_bytes: u32, first_row: u32, chunk: &fb::Chunk<'_>) -> Result<u64, String> {
+fn add_blocks(
+    column: &mut ColumnIndex,
+    block_bytes: u32,
+    first_row: u32,
+    chunk: &fb::Chunk<'_>,
+) -> Result<u64, String> {
     let (rows, blocks) = (chunk.rows(), length(chunk.block_crc()));
     let expect = |name: &str, found: u64, expected: u64| match found == expected {
         true => Ok(()),
@@ -350,4 +358,3 @@ fn stats(dtype: crate::DType, found: fb::Stats<'_>) -> Stats {
         max: found.max().and_then(|bytes| stats::bound(dtype, bytes.bytes())),
     }
 }
-

@@ -12,11 +12,7 @@ impl ColumnIndex {
     /// # Errors
     /// What `fetch` fails with; [`Error::Limit`] for rows that the file doesn't have; [`Error::Corrupt`],
     /// [`Error::Checksum`].
-    pub fn read_rows<B, E>(
-        &self,
-        rows: Range<u32>,
-        fetch: impl FnMut(&Block) -> Result<B, E>,
-    ) -> Result<ColumnData, E>
+    pub fn read_rows<B, E>(&self, rows: Range<u32>, fetch: impl FnMut(&Block) -> Result<B, E>) -> Result<ColumnData, E>
     where
         B: AsRef<[u8]>,
         E: From<Error>,
@@ -54,7 +50,8 @@ impl ColumnIndex {
 
     fn check_rows(&self, end: u32) -> Result<()> {
         if end > self.rows {
-            let (what, found, limit) = (format!("rows of column '{}'", self.name), u64::from(end), u64::from(self.rows));
+            let (what, found, limit) =
+                (format!("rows of column '{}'", self.name), u64::from(end), u64::from(self.rows));
             return Err(Error::Limit { what, found, limit });
         }
         Ok(())
@@ -271,7 +268,9 @@ where
             _ => {
                 for row in 0..rows.len() {
                     let shape = &self.shapes[(self.rows + row) * rank..(self.rows + row + 1) * rank];
-                    let size = shape.iter().try_fold(column.item() as u64, |size, length| size.checked_mul(u64::from(*length)));
+                    let size = shape
+                        .iter()
+                        .try_fold(column.item() as u64, |size, length| size.checked_mul(u64::from(*length)));
                     let fits = shape.iter().zip(&column.shape).all(|(length, dim)| match dim {
                         Dim::Fixed(fixed) => fixed == length,
                         Dim::Free => true,

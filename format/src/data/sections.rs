@@ -48,9 +48,18 @@ impl FileIndex {
                 sections.push(Section { range, part });
             }
         };
-        let mut chunks: Vec<_> = self.columns().iter().enumerate().flat_map(|(column, index)| {
-            index.chunks().iter().enumerate().map(move |(chunk, found)| (found.range(), Part::Chunk { column, chunk }))
-        }).collect();
+        let mut chunks: Vec<_> = self
+            .columns()
+            .iter()
+            .enumerate()
+            .flat_map(|(column, index)| {
+                index
+                    .chunks()
+                    .iter()
+                    .enumerate()
+                    .map(move |(chunk, found)| (found.range(), Part::Chunk { column, chunk }))
+            })
+            .collect();
         chunks.sort_by_key(|(range, _)| (range.start, range.end));
         chunks.into_iter().for_each(|(range, part)| add(range, part));
         add(self.index_offset()..self.size(), Part::Tail);

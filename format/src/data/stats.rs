@@ -244,7 +244,8 @@ mod tests {
 
     #[test]
     fn bounds_of_long_text_are_short_and_still_bounds() {
-        for text in ["a".repeat(40), "é".repeat(40), "\u{10ffff}".repeat(40), format!("{}\u{10ffff}b", "x".repeat(28))] {
+        for text in ["a".repeat(40), "é".repeat(40), "\u{10ffff}".repeat(40), format!("{}\u{10ffff}b", "x".repeat(28))]
+        {
             let low = prefix(text.as_bytes());
             assert!(low.is_some_and(|low| low.len() <= TEXT && *low <= text[..]));
             assert!(successor(text.as_bytes()).is_none_or(|high| high.len() <= TEXT + 4 && high > text));

@@ -40,7 +40,7 @@ impl Bits {
             if let Some(byte) = self.bits.get_mut(self.rows / 8) {
                 *byte |= 0xffu8 << (self.rows % 8);
             }
-            if end % 8 != 0 {
+            if !end.is_multiple_of(8) {
                 self.bits[end / 8] &= 0xff >> (8 - end % 8);
             }
         }

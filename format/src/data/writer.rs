@@ -85,7 +85,8 @@ impl<W: Write> DataFileWriter<W> {
     pub fn new(sink: W, id: FileId, columns: &[Column], options: WriteOptions) -> Result<Self> {
         options.check()?;
         Schema { columns: columns.to_vec() }.check()?;
-        let columns: Vec<_> = columns.iter().map(|column| ColumnWriter::new(column, &options)).collect::<Result<_>>()?;
+        let columns: Vec<_> =
+            columns.iter().map(|column| ColumnWriter::new(column, &options)).collect::<Result<_>>()?;
         let mut sink = Sink { inner: sink, position: 0 };
         sink.write_all(&Head { id }.encode())?;
         let held = columns.iter().map(ColumnWriter::memory).sum();

@@ -5,8 +5,8 @@ use std::collections::BTreeMap;
 use flatbuffers::{Follow, ForwardsUOffset, Vector, Verifiable};
 
 use super::{
-    Change, Commit, DataFileRef, Fragment, KIND_COMMIT, KIND_LAKE, KIND_PAGE, KIND_REF, KIND_ROOT, KIND_TAG, LakeMarker,
-    Page, PageLocation, PageRef, Pointer, RefEntry, RefKind, RootRef, TableEntry, TableRoot, Tag,
+    Change, Commit, DataFileRef, Fragment, KIND_COMMIT, KIND_LAKE, KIND_PAGE, KIND_REF, KIND_ROOT, KIND_TAG,
+    LakeMarker, Page, PageLocation, PageRef, Pointer, RefEntry, RefKind, RootRef, TableEntry, TableRoot, Tag,
 };
 use crate::{
     Codec, Column, Compression, DType, Dim, Error, FieldId, Id, Kind, Result, Schema,
@@ -193,14 +193,8 @@ fn column(what: &str, column: fb::Column<'_>) -> Result<Column> {
         dtype: dtype(&what, column.dtype())?,
         shape: dims(&what, column.shape())?,
         nullable: column.nullable(),
-        compression: Compression {
-            codec: codec(&what, column.codec(), column.level())?,
-            shuffle: column.shuffle(),
-        },
-        kind: Kind {
-            name: column.kind().unwrap_or_default().to_owned(),
-            metadata: properties(column.metadata()),
-        },
+        compression: Compression { codec: codec(&what, column.codec(), column.level())?, shuffle: column.shuffle() },
+        kind: Kind { name: column.kind().unwrap_or_default().to_owned(), metadata: properties(column.metadata()) },
     })
 }
 

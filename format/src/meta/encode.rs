@@ -5,8 +5,8 @@ use std::collections::BTreeMap;
 use flatbuffers::{FlatBufferBuilder, ForwardsUOffset, Vector, WIPOffset};
 
 use super::{
-    Change, Commit, DataFileRef, Fragment, KIND_COMMIT, KIND_LAKE, KIND_PAGE, KIND_REF, KIND_ROOT, KIND_TAG, LakeMarker,
-    Page, PageLocation, PageRef, Pointer, RefEntry, RefKind, RootRef, TableEntry, TableRoot, Tag,
+    Change, Commit, DataFileRef, Fragment, KIND_COMMIT, KIND_LAKE, KIND_PAGE, KIND_REF, KIND_ROOT, KIND_TAG,
+    LakeMarker, Page, PageLocation, PageRef, Pointer, RefEntry, RefKind, RootRef, TableEntry, TableRoot, Tag,
 };
 use crate::{Codec, Column, Dim, FieldId, Result, envelope::seal, generated::meta as fb};
 

@@ -1,0 +1,165 @@
+//! Files of every version of the format, which every later version must read.
+//!
+//! `tests/golden/v1` was written by the first. A file that is missing there is written by
+//! `FOREBAY_GOLDEN=write cargo test -p forebay-format`; one that is there is never written again.
+
+use std::{collections::BTreeMap, fmt::Debug, path::PathBuf};
+
+use forebay_format::{meta::*, *};
+
+use crate::model::{File, Row};
+
+fn golden(name: &str, write: impl FnOnce() -> Vec<u8>) -> Vec<u8> {
+    let path = PathBuf::from(env!("CARGO_MANIFEST_DIR")).join("tests/golden/v1").join(name);
+    if !path.exists() && std::env::var_os("FOREBAY_GOLDEN").is_some_and(|value| value == "write") {
+        std::fs::create_dir_all(path.parent().unwrap()).unwrap();
+        std::fs::write(&path, write()).unwrap();
+    }
+    std::fs::read(&path).unwrap_or_else(|error| panic!("{}: {error}", path.display()))
+}
+
+/// The bytes of a golden metadata object.
+pub fn object(name: &str) -> Vec<u8> {
+    golden(name, || panic!("written by golden_metadata_objects_are_read"))
+}
+
+fn id<T>(byte: u8) -> Id<T> {
+    Id::from_bytes([byte; 16])
+}
+
+fn column(name: &str, field: u64, dtype: DType, shape: &[Dim], codec: Codec, shuffle: bool) -> Column {
+    Column {
+        name: name.into(),
+        field: FieldId(field),
+        dtype,
+        shape: shape.to_vec(),
+        nullable: false,
+        compression: Compression { codec, shuffle },
+        kind: Kind::default(),
+    }
+}
+
+fn rows(make: impl Fn(u32) -> (Vec<u32>, Vec<u8>)) -> Vec<Row> {
+    let row = |row| {
+        let (shape, bytes) = make(row);
+        Row { valid: true, shape, bytes }
+    };
+    (0..3).map(row).collect()
+}
+
+/// One column of each way that bytes lie in a file.
+fn table() -> Vec<(Column, Vec<Row>)> {
+    let mut image =
+        column("image", 0x11, DType::U8, &[Dim::Fixed(3), Dim::Fixed(2), Dim::Fixed(2)], Codec::None, false);
+    image.kind = Kind { name: "image".into(), metadata: BTreeMap::from([("layout".into(), "CHW".into())]) };
+    let images = rows(|row| (vec![], (0..12).map(|byte| (row * 50 + byte) as u8).collect()));
+
+    let mut label = column("label", 0x12, DType::I64, &[], Codec::Lz4, true);
+    label.nullable = true;
+    let mut labels = rows(|row| (vec![], i64::from(row * 1000).to_le_bytes().to_vec()));
+    labels[1] = Row { valid: false, shape: vec![], bytes: vec![0; 8] };
+
+    let large = column("large", 0x13, DType::F32, &[Dim::Fixed(40)], Codec::Zstd { level: 3 }, true);
+    let larges = rows(|row| (vec![], (0..40).flat_map(|item| ((row + item / 10) as f32).to_le_bytes()).collect()));
+
+    let ragged = column("points", 0x14, DType::I16, &[Dim::Free, Dim::Fixed(2)], Codec::None, false);
+    let points = rows(|row| (vec![row * 20, 2], (0..row * 80).map(|byte| byte as u8).collect()));
+
+    let text = column("text", 0x15, DType::Utf8, &[], Codec::Zstd { level: 1 }, false);
+    let texts = rows(|row| (vec![], "löwe ".repeat(row as usize * 9).into_bytes()));
+
+    let media = column("photo", 0x16, DType::Bytes, &[], Codec::None, false);
+    let medias = rows(|row| (vec![row + 1, 9, 3], vec![row as u8; 5]));
+    vec![(image, images), (label, labels), (large, larges), (ragged, points), (text, texts), (media, medias)]
+}
+
+/// The golden data file, with its reference.
+pub fn data_file() -> File {
+    let options = WriteOptions { block_bytes: 64, ..Default::default() };
+    let write = || File::write_as(id(7), &table(), 2, options).unwrap();
+    let bytes = golden("data", || write().bytes);
+    let page = Page::decode(&golden("page", || page(&write().reference).encode().unwrap())).unwrap();
+    File { bytes, reference: page.fragments[0].files[0].clone() }
+}
+
+#[test]
+fn a_golden_data_file_is_read() {
+    let file = data_file();
+    file.verify().unwrap();
+    let index = file.index().unwrap();
+    for (column, rows) in table() {
+        let found = index.column(column.field).unwrap();
+        assert_eq!(found.name(), column.name);
+        assert_eq!(file.read(found, 0..3).unwrap(), crate::model::batch(&column, &rows));
+    }
+    let label = index.column(FieldId(0x12)).unwrap().chunks()[0].stats.clone().unwrap();
+    let (min, max) = (Some(Bound::Int(0)), Some(Bound::Int(2000)));
+    assert_eq!(label, Stats { nulls: 1, nans: None, distinct: Some(2), min, max });
+}
+
+fn page(file: &DataFileRef) -> Page {
+    Page { fragments: vec![Fragment { id: id(6), rows: 3, files: vec![file.clone()] }] }
+}
+
+fn table_root() -> TableRoot {
+    let columns = table().into_iter().map(|(column, _)| column).collect();
+    let inline = page(&data_file().reference);
+    let object = Pointer { id: id(8), length: 300, hash: [0xab; 32] };
+    TableRoot {
+        schema: Schema { columns },
+        pages: vec![
+            PageRef { fragments: 2, rows: 10, bytes: 5000, page: PageLocation::Object(object) },
+            PageRef { fragments: 1, rows: 3, bytes: 40_000, page: PageLocation::Inline(inline) },
+        ],
+    }
+}
+
+fn commit() -> Commit {
+    let object = Pointer { id: id(10), length: 70_000, hash: [0xcd; 32] };
+    Commit {
+        id: id(1),
+        parents: vec![Pointer { id: id(2), length: 600, hash: [0xef; 32] }],
+        generation: 5,
+        author: "Ada".into(),
+        message: "Add photos".into(),
+        time: 1_700_000_000_000_000,
+        tables: vec![
+            TableEntry { name: "main".into(), id: id(3), rows: 13, root: RootRef::Inline(table_root()) },
+            TableEntry { name: "more".into(), id: id(4), rows: 99, root: RootRef::Object(object) },
+        ],
+        changes: vec![Change {
+            table: id(3),
+            kind: "append".into(),
+            rows_added: 3,
+            fragments: vec![id(6)],
+            fields: vec![FieldId(0x11)],
+        }],
+        properties: BTreeMap::from([("run".into(), "17".into())]),
+    }
+}
+
+fn check<T: PartialEq + Debug>(
+    name: &str,
+    expected: T,
+    encode: impl FnOnce(&T) -> Result<Vec<u8>>,
+    decode: impl FnOnce(&[u8]) -> Result<T>,
+) {
+    let bytes = golden(name, || encode(&expected).unwrap());
+    assert_eq!(decode(&bytes).unwrap(), expected, "{name}");
+}
+
+#[test]
+fn golden_metadata_objects_are_read() {
+    check("lake", LakeMarker { id: id(9), created: 1_600_000_000_000_000 }, LakeMarker::encode, LakeMarker::decode);
+    check("commit", commit(), Commit::encode, Commit::decode);
+    check("root", table_root(), TableRoot::encode, TableRoot::decode);
+    check("page", page(&data_file().reference), Page::encode, Page::decode);
+    let embedded = golden("commit", || commit().encode().unwrap());
+    let pointer = Pointer::to(id(1), &embedded);
+    let time = 1_700_000_000_000_001;
+    for (name, kind) in [("create", RefKind::Create), ("commit", RefKind::Commit), ("noop", RefKind::Noop)] {
+        let entry = RefEntry { kind, nonce: 0x1234_5678_9abc_def0, commit: pointer, embedded: embedded.clone(), time };
+        check(&format!("ref-{name}"), entry, RefEntry::encode, RefEntry::decode);
+    }
+    check("tag", Tag { commit: pointer, embedded, author: "Ada".into(), time }, Tag::encode, Tag::decode);
+}
