@@ -299,35 +299,18 @@ impl Rows {
         self.place.options.clone()
     }
 
-    /// Bytes of the table's data files over its rows.
-    #[getter]
-    fn mean_row_bytes(&self, py: Python<'_>) -> Result<u64> {
-        Ok(self.open(py)?.selection.table().mean_row_bytes())
-    }
-
     /// Digest of what is selected: equal on two machines exactly when commit, table and rows are.
     fn digest(&self, py: Python<'_>) -> Result<String> {
         Ok(self.open(py)?.selection.digest().iter().map(|byte| format!("{byte:02x}")).collect())
     }
 
-    /// One row, which may be counted from the end, as a dict; of some columns, or all.
-    #[pyo3(signature = (row, columns=None))]
-    fn row<'py>(&self, py: Python<'py>, row: i64, columns: Option<Vec<String>>) -> Result<Bound<'py, PyDict>> {
+    /// One row, which may be counted from the end, as a dict.
+    fn row<'py>(&self, py: Python<'py>, row: i64) -> Result<Bound<'py, PyDict>> {
         let open = self.open(py)?;
         let row = open.selection.row(self.number(row)?)?;
         let result = PyDict::new(py);
-        match columns {
-            None => {
-                for plan in &open.columns {
-                    result.set_item(&plan.key, open.one(py, plan, row)?)?;
-                }
-            }
-            Some(names) => {
-                for name in names {
-                    let plan = open.plan(&name)?;
-                    result.set_item(&plan.key, open.one(py, plan, row)?)?;
-                }
-            }
+        for plan in &open.columns {
+            result.set_item(&plan.key, open.one(py, plan, row)?)?;
         }
         Ok(result)
     }

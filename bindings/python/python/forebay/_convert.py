@@ -87,7 +87,7 @@ def _numbers(name: str, column: Column, values: Any, rows: int) -> tuple[np.ndar
     import numpy as np
 
     shape = tuple(dim or 0 for dim in column.shape)
-    valid = None
+    valid: np.ndarray | None = None
     if isinstance(values, np.ma.MaskedArray):
         values, valid = _unmask(name, values)
     elif isinstance(values, (list, tuple)) and any(value is None for value in values):
@@ -97,8 +97,8 @@ def _numbers(name: str, column: Column, values: Any, rows: int) -> tuple[np.ndar
     if array.dtype == "M8[us]":
         nat = np.isnat(array)
         if nat.any():
-            rows_valid = ~nat.reshape(rows, -1).any(axis=1)
-            valid = rows_valid if valid is None else valid & rows_valid
+            moments: np.ndarray = ~nat.reshape(rows, -1).any(axis=1)
+            valid = moments if valid is None else np.logical_and(valid, moments)
             array = np.where(nat, np.datetime64(0, "us"), array)
     _no_nulls(name, valid, column)
     if array.shape != (rows, *shape):
@@ -120,8 +120,8 @@ def _unmask(name: str, values: np.ma.MaskedArray) -> tuple[np.ndarray, np.ndarra
     masked = np.ma.getmaskarray(values).reshape(len(values), -1)
     if (masked.any(axis=1) != masked.all(axis=1)).any():
         raise DataError(f"column '{name}': a row is null as a whole, but only a part of one is masked")
-    rows = masked.all(axis=1) if masked.shape[1] else np.zeros(len(values), bool)
-    return values.data, ~rows if rows.any() else None
+    rows = np.asarray(masked.all(axis=1)) if masked.shape[1] else np.zeros(len(values), bool)
+    return values.data, np.logical_not(rows) if rows.any() else None
 
 
 def _without_none(name: str, column: Column, values: Sequence[Any], valid: np.ndarray) -> list[Any]:
@@ -201,6 +201,9 @@ def _from_list(name: str, column: Column, values: Sequence[Any]) -> np.ndarray:
     except OverflowError as error:
         raise DataError(f"column '{name}': {error}") from None
     if array.dtype == object:
+        if all(isinstance(value, int) for value in values):
+            large = max(values, key=abs)
+            raise DataError(f"column '{name}': {large} is out of the range of {column.dtype}")
         raise DTypeError(f"column '{name}': expected {column.dtype}, got {_odd_one(values)}")
     if values and all(isinstance(value, (np.ndarray, np.generic)) for value in values):
         return _cast(name, column, array)  # The values have a dtype of their own: it must fit.
@@ -244,7 +247,8 @@ def _from_torch(name: str, column: Column, tensor: Any) -> np.ndarray:
     tensor = tensor.detach().cpu()
     if found == column.dtype and found in _VIEWED_AS:
         bits = tensor.contiguous().view(torch.uint8 if tensor.element_size() == 1 else torch.int16)
-        return bits.numpy()
+        found_bits: np.ndarray = bits.numpy()
+        return found_bits
     if found in _VIEWED_AS:
         raise DTypeError(f"column '{name}': expected {column.dtype}, got torch.{found}; convert it with .to() if you mean it")
     return _cast(name, column, tensor.numpy())

@@ -117,7 +117,7 @@ class Loader:
             _column(view.schema, name)
         if (rank is None) != (world_size is None):
             raise ArgumentError("rank and world_size go together: give both or none")
-        self._options = {
+        self._options: dict[str, Any] = {
             "batch_size": _whole("batch_size", batch_size, 1),
             "shuffle": _shuffle(shuffle),
             "columns": names,

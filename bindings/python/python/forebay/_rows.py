@@ -324,7 +324,10 @@ class ColumnRows:
             value = _decode(self._column, native.value(self._name, rows))
             return value[rest] if rest else value
         values = _read(native, self._name, self._column, rows)
-        return values[(slice(None), *rest)] if rest else values
+        if not rest:
+            return values
+        index = (slice(None), *rest)
+        return values[index]
 
     def __iter__(self) -> Iterator[Any]:
         return (self[row] for row in range(len(self)))

@@ -40,7 +40,7 @@ def _dtype_name(dtype: Any) -> str:
                 dtype = str(np.dtype(dtype))
             except TypeError:
                 raise SchemaError(f"{dtype!r} is not a dtype") from None
-    name = _ALIASES.get(dtype, dtype)
+    name: str = _ALIASES.get(dtype, dtype)
     if dtype[:2] in ("<U", "|S"):
         name = "utf8" if dtype[1] == "U" else "bytes"
     if name not in DTYPES:

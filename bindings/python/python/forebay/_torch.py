@@ -6,6 +6,7 @@ from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
 import torch
+from torch.utils.dlpack import from_dlpack
 
 from . import _forebay
 from ._errors import ArgumentError, LoaderError
@@ -21,8 +22,8 @@ def tensor(native: _forebay.Tensor) -> torch.Tensor:
     dtype = native.dtype
     if dtype.startswith("float8"):
         # Older versions of torch don't know the DLPack codes of the 8-bit floats.
-        return torch.from_dlpack(native.as_bytes()).view(getattr(torch, dtype))
-    return torch.from_dlpack(native)
+        return from_dlpack(native.as_bytes()).view(getattr(torch, dtype))
+    return from_dlpack(native)
 
 
 class TorchLoader(Loader):
