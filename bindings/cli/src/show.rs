@@ -150,6 +150,7 @@ fn describe_table(table: &Table) -> Value {
             "compression": compression(column),
             "kind": if column.kind.name.is_empty() { Value::Null } else { json!(column.kind.name) },
             "metadata": column.kind.metadata,
+            "names": names(column),
         })
     };
     json!({
@@ -179,8 +180,7 @@ fn compression(column: &Column) -> String {
 /// What a column means, in a few words: `image (encoding raw, layout CHW)`, `label (120 names: cat, dog, ...)`.
 fn kind(column: &Column) -> String {
     let kind = &column.kind;
-    let names = kind.metadata.get("names").and_then(|names| serde_json::from_str::<Vec<String>>(names).ok());
-    if let Some(names) = names {
+    if let Some(names) = names(column) {
         let shown = names.iter().take(6).map(String::as_str).collect::<Vec<_>>().join(", ");
         let more = if names.len() > 6 { ", ..." } else { "" };
         return format!("{} ({} names: {}{more})", kind.name, names.len(), human::shortened(&shown, 80));
@@ -190,6 +190,11 @@ fn kind(column: &Column) -> String {
         return kind.name.clone();
     }
     format!("{} ({})", kind.name, human::shortened(&entries.join(", "), 80))
+}
+
+/// The names of a column of labels.
+fn names(column: &Column) -> Option<Vec<String>> {
+    column.kind.metadata.get("names").and_then(|names| serde_json::from_str(names).ok())
 }
 
 fn many(count: usize, one: &str, more: &str) -> String {

@@ -3,7 +3,7 @@
 use std::collections::BTreeSet;
 
 use forebay_storage::runtime;
-use forebay_versioning::{At, Error as LakeError, Fault, Lake, Verification};
+use forebay_versioning::{At, Lake};
 use serde_json::json;
 
 use crate::{Result, args::Verify, human, lake, output::Output, progress::Progress};
@@ -19,40 +19,37 @@ pub(crate) fn verify(args: &Verify) -> Result<i32> {
         None => runtime()?.block_on(every(&lake))?,
     };
     let mut progress = Progress::new(0, "objects");
-    let mut sum = Verification::default();
-    let mut faults = BTreeSet::new();
-    for at in &versions {
-        let found = check(&lake, at, &mut progress, &sum)?;
-        sum.commits += found.commits;
-        sum.files += found.files;
-        sum.objects += found.objects;
-        sum.bytes += found.bytes;
-        faults.extend(found.faults.into_iter().map(|fault| (fault.path, fault.reason)));
-    }
+    let (mut bytes, mut objects) = (0, 0);
+    let found = runtime()?.block_on(lake.verify_all(&versions, |found| {
+        progress.set_length(found.total.max(found.bytes));
+        progress.advance(found.bytes - bytes, found.objects - objects, found.bytes - bytes);
+        (bytes, objects) = (found.bytes, found.objects);
+    }))?;
     let elapsed = progress.elapsed();
     drop(progress);
 
-    let list = |(object, reason): &(String, String)| json!({ "object": object, "reason": reason });
+    let faults: BTreeSet<_> = found.faults.iter().map(|fault| (&fault.path, &fault.reason)).collect();
+    let list = |(object, reason): &(&String, &String)| json!({ "object": object, "reason": reason });
     let document = json!({
         "url": lake.storage().url(),
         "verified": versions.iter().map(ToString::to_string).collect::<Vec<_>>(),
         "ok": faults.is_empty(),
         "faults": faults.iter().map(list).collect::<Vec<_>>(),
-        "commits": sum.commits,
-        "files": sum.files,
-        "objects": sum.objects,
-        "bytes": sum.bytes,
+        "commits": found.commits,
+        "files": found.files,
+        "objects": found.objects,
+        "bytes": found.bytes,
         "seconds": elapsed.as_secs_f64(),
     });
     Output::new(args.target.json).result(&document, |out| {
         faults.iter().try_for_each(|(path, reason)| out.line(format!("WRONG  {path}: {reason}")))?;
-        let rate = human::bytes((sum.bytes as f64 / elapsed.as_secs_f64().max(1e-9)) as u64);
+        let rate = human::bytes((found.bytes as f64 / elapsed.as_secs_f64().max(1e-9)) as u64);
         out.line(format!(
             "read {} in {} objects ({} data files, {} commits) in {}: {rate}/s",
-            human::bytes(sum.bytes),
-            human::count(sum.objects),
-            human::count(sum.files),
-            human::count(sum.commits),
+            human::bytes(found.bytes),
+            human::count(found.objects),
+            human::count(found.files),
+            human::count(found.commits),
             human::duration(elapsed),
         ))?;
         match faults.len() {
@@ -69,24 +66,4 @@ async fn every(lake: &Lake) -> Result<Vec<At>> {
     let branches = lake.branches().await?.into_iter().map(At::Branch);
     let tags = lake.tags().await?.into_iter().map(At::Tag);
     Ok(branches.chain(tags).collect())
-}
-
-/// Checks one version. If its own entry is damaged, that is what was found.
-fn check(lake: &Lake, at: &At, progress: &mut Progress, before: &Verification) -> Result<Verification> {
-    let (mut bytes, mut objects) = (0, 0);
-    let show = |found: &Verification| {
-        progress.set_length(before.bytes + found.total.max(found.bytes));
-        progress.advance(found.bytes - bytes, found.objects - objects, found.bytes - bytes);
-        (bytes, objects) = (found.bytes, found.objects);
-    };
-    let fault = |path: String, reason: String| {
-        Ok(Verification { faults: vec![Fault { path, reason }], ..Verification::default() })
-    };
-    match runtime()?.block_on(lake.verify(at, show)) {
-        Ok(found) => Ok(found),
-        Err(LakeError::Object { path, source }) => fault(path, source.to_string()),
-        Err(LakeError::Inconsistent { path, reason }) => fault(path, reason),
-        Err(LakeError::Missing { path, referrer }) => fault(path, format!("missing, though {referrer} points at it")),
-        Err(error) => Err(error.into()),
-    }
 }
