@@ -23,6 +23,14 @@ type DeviceAttribute = unsafe extern "system" fn(*mut c_int, c_int, c_int) -> Co
 type DeviceMemory = unsafe extern "system" fn(*mut usize, c_int) -> Code;
 type ErrorString = unsafe extern "system" fn(Code, *mut *const c_char) -> Code;
 
+/// Opens the driver's library.
+pub(crate) fn open(library: &Path) -> Result<Library, Missing> {
+    // SAFETY: opening a library runs its initialisers. The caller names a CUDA driver, and loading one has no
+    // preconditions; it starts nothing before `cuInit`.
+    unsafe { Library::new(library) }
+        .map_err(|error| Missing::Library { library: library.to_owned(), reason: describe(&error) })
+}
+
 /// An open driver. Its library is never unloaded: a driver that has started threads can't be.
 pub(crate) struct Api {
     init: Init,
@@ -37,10 +45,7 @@ pub(crate) struct Api {
 
 impl Api {
     pub(crate) fn open(library: &Path) -> Result<Self, Missing> {
-        // SAFETY: opening a library runs its initialisers. The caller names a CUDA driver, as `discover_at` asks, and
-        // loading one has no preconditions; it starts nothing before `cuInit`.
-        let opened = unsafe { Library::new(library) }
-            .map_err(|error| Missing::Library { library: library.to_owned(), reason: describe(&error) })?;
+        let opened = open(library)?;
         let api = Symbols { opened: &opened, path: library.to_owned() }.bind();
         std::mem::forget(opened);
         api

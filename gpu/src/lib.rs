@@ -1,11 +1,12 @@
-//! What CUDA there is, found out at run time.
+//! Batches in device memory: CUDA found at run time, rows gathered by the GPU from host memory, finished by kernels.
 //!
-//! Nothing here is linked against CUDA: [`discover`] opens the driver's library when it is called, so one build imports
-//! and runs everywhere, and a machine without a driver gets a [`Report`] that says what is missing instead of a crash.
+//! Nothing here is linked against CUDA. [`discover`] and [`CudaDevice::open`] open the driver's library when they are
+//! called, so one build imports and runs everywhere, and a machine without a driver gets a [`Report`] or an error that says
+//! what is missing instead of a crash.
 //!
 //! Two rules that CUDA sets and this crate keeps:
-//! - **CUDA is never initialised as a side effect** of loading this code; only a call to [`discover`] does it.
-//! - **A process that initialised CUDA can't use it in a forked child.** There [`discover`] refuses with
+//! - **CUDA is never initialised as a side effect** of loading this code; only a call to those two does it.
+//! - **A process that initialised CUDA can't use it in a forked child.** There every call refuses with
 //!   [`Missing::Forked`] before it touches the driver.
 //!
 //! ```
@@ -17,92 +18,30 @@
 //!     println!("no CUDA: {reason}");
 //! }
 //! ```
+//!
+//! # How a batch comes to a device
+//! A [`Region`] is host memory that was registered with the driver once, so that a device reads it at the rate of the link.
+//! [`CudaDevice::gather`] is told where a batch's rows are and asks the device for them; it returns at once, with
+//! [`DeviceBuffer`]s that a consumer orders its stream behind. No row is copied by the CPU, unless it is small or its memory
+//! could not be registered; [`CudaDevice::stats`] names the route of every column and why it isn't a faster one.
+//!
+//! CUDA is supported on Linux, on x86-64 and aarch64. Elsewhere this crate is discovery alone.
 
+#[cfg(all(target_os = "linux", any(target_arch = "x86_64", target_arch = "aarch64")))]
+mod cuda;
+mod discover;
 mod driver;
+#[cfg(all(target_os = "linux", any(target_arch = "x86_64", target_arch = "aarch64")))]
+mod engine;
+mod error;
+pub mod finish;
 mod fork;
 mod missing;
 
-use std::path::{Path, PathBuf};
-
+pub use discover::{Device, Driver, LIBRARY, Report, discover, discover_at};
+#[cfg(all(target_os = "linux", any(target_arch = "x86_64", target_arch = "aarch64")))]
+pub use engine::{
+    Column, ColumnStats, CudaDevice, DeviceBuffer, Finishing, Gathered, Options, Place, Region, Route, Rows, Stats,
+};
+pub use error::{Error, Result};
 pub use missing::Missing;
-
-/// The name under which the driver's library is looked for.
-pub const LIBRARY: &str = if cfg!(windows) { "nvcuda.dll" } else { "libcuda.so.1" };
-
-/// What was found.
-///
-/// `devices` can be used; each entry of `missing` says why something can't be, so a report without devices has at least
-/// one.
-#[derive(Debug, Default)]
-#[non_exhaustive]
-pub struct Report {
-    /// The driver, once it was opened and initialised.
-    pub driver: Option<Driver>,
-    /// The devices, by ordinal.
-    pub devices: Vec<Device>,
-    /// Why the driver or a device can't be used.
-    pub missing: Vec<Missing>,
-}
-
-/// A driver.
-#[derive(Clone, Debug, PartialEq, Eq)]
-#[non_exhaustive]
-pub struct Driver {
-    /// The library as it was opened.
-    pub library: PathBuf,
-    /// The newest CUDA version that it supports, as major and minor: `(13, 0)`.
-    pub cuda: (u32, u32),
-}
-
-/// A device.
-#[derive(Clone, Debug, PartialEq, Eq)]
-#[non_exhaustive]
-pub struct Device {
-    /// Its ordinal among the devices visible to this process.
-    pub ordinal: u32,
-    /// Its name.
-    pub name: String,
-    /// Its compute capability, as major and minor: `(9, 0)`.
-    pub compute: (u32, u32),
-    /// Its memory in bytes.
-    pub memory: u64,
-}
-
-/// Opens the system's driver and asks it for its devices.
-///
-/// The first call initialises CUDA in this process, which can take a second or two.
-#[must_use]
-pub fn discover() -> Report {
-    discover_at(Path::new(LIBRARY))
-}
-
-/// As [`discover`], with the driver's library at `library`: a path, or a name that the dynamic linker looks for.
-///
-/// The library's initialisers run, and it stays loaded: name only a CUDA driver.
-#[must_use]
-pub fn discover_at(library: &Path) -> Report {
-    let mut report = Report::default();
-    if let Err(missing) = fill(&mut report, library) {
-        report.missing.push(missing);
-    }
-    report
-}
-
-fn fill(report: &mut Report, library: &Path) -> Result<(), Missing> {
-    fork::check()?;
-    let api = driver::Api::open(library)?;
-    fork::note_initialised();
-    api.init()?;
-    report.driver = Some(Driver { library: library.to_owned(), cuda: api.version()? });
-    let count = api.device_count()?;
-    if count == 0 {
-        return Err(Missing::NoDevice);
-    }
-    for ordinal in 0..count {
-        match api.device(ordinal) {
-            Ok(device) => report.devices.push(device),
-            Err(missing) => report.missing.push(missing),
-        }
-    }
-    Ok(())
-}

@@ -3,7 +3,7 @@
 use std::path::PathBuf;
 
 /// Why the driver or a device can't be used.
-#[derive(Debug, thiserror::Error)]
+#[derive(Clone, Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum Missing {
     /// The driver's library couldn't be opened: no driver is installed, or it isn't on the linker's path.

@@ -1,0 +1,159 @@
+//! The kernels, loaded from PTX that was compiled ahead, and their launches.
+#![allow(unsafe_code)]
+
+use std::{ffi::c_void, ptr, sync::Arc};
+
+use cust::{module::Module, sys};
+
+use super::{
+    context::{Context, check},
+    stream::StreamRef,
+};
+use crate::{Error, Result, finish::CHANNELS};
+
+const PTX: &str = include_str!("../../kernels/forebay.ptx");
+/// Threads of a block.
+const BLOCK: u32 = 256;
+/// Blocks that a multiprocessor holds at once.
+const RESIDENT: u32 = 8;
+/// Bytes that one warp of the gather kernel brings: `SEGMENT` vectors of 16.
+const SEGMENT_BYTES: u64 = 2048;
+
+/// The argument of `forebay_gather`.
+#[repr(C)]
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct GatherLaunch {
+    rows: u64,
+    offsets: u64,
+    out: u64,
+    row_bytes: u64,
+    count: u32,
+    segments: u32,
+}
+
+impl GatherLaunch {
+    /// Rows of `row_bytes` each, whose addresses are an array at `rows`, side by side to `out`. All are device addresses.
+    pub(crate) fn fixed(rows: u64, count: u32, row_bytes: u64, out: u64) -> Self {
+        Self { rows, offsets: 0, out, row_bytes, count, segments: segments(row_bytes) }
+    }
+
+    /// Rows that go to `out` where an array of `count + 1` offsets says, of at most `longest` bytes.
+    pub(crate) fn ragged(rows: u64, offsets: u64, count: u32, longest: u64, out: u64) -> Self {
+        Self { rows, offsets, out, row_bytes: longest, count, segments: segments(longest) }
+    }
+}
+
+fn segments(row_bytes: u64) -> u32 {
+    u32::try_from(row_bytes.div_ceil(SEGMENT_BYTES).max(1)).unwrap_or(u32::MAX)
+}
+
+/// The argument of `forebay_finish`.
+#[repr(C)]
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct FinishLaunch {
+    pub(crate) rows: u64,
+    pub(crate) out: u64,
+    pub(crate) windows: u64,
+    pub(crate) row_bytes: u64,
+    pub(crate) count: u32,
+    pub(crate) height: u32,
+    pub(crate) width: u32,
+    pub(crate) channels: u32,
+    pub(crate) out_height: u32,
+    pub(crate) out_width: u32,
+    pub(crate) in_planar: u32,
+    pub(crate) out_planar: u32,
+    pub(crate) number: u32,
+    pub(crate) scale: [f32; CHANNELS],
+    pub(crate) bias: [f32; CHANNELS],
+}
+
+/// The kernels of one device.
+#[derive(Debug)]
+pub(crate) struct Kernels {
+    gather: Function,
+    finish: Function,
+    /// Owns the functions; `None` only while it is dropped.
+    module: Option<Module>,
+    context: Arc<Context>,
+}
+
+#[derive(Clone, Copy, Debug)]
+struct Function(sys::CUfunction);
+
+// SAFETY: a function is a handle that any thread may launch once it has entered the context, as every launch does.
+unsafe impl Send for Function {}
+// SAFETY: as above.
+unsafe impl Sync for Function {}
+
+impl Kernels {
+    pub(crate) fn load(context: &Arc<Context>) -> Result<Self> {
+        let _entered = context.enter()?;
+        let named = |call: &'static str| {
+            move |error: cust::error::CudaError| Error::Call { call, code: error as i32, reason: error.to_string() }
+        };
+        let module = Module::from_ptx(PTX, &[]).map_err(named("cuModuleLoadDataEx"))?;
+        let function = |name| {
+            let found = module.get_function(name).map_err(named("cuModuleGetFunction"))?;
+            Ok::<_, Error>(Function(found.to_raw()))
+        };
+        let (gather, finish) = (function("forebay_gather")?, function("forebay_finish")?);
+        Ok(Self { gather, finish, module: Some(module), context: Arc::clone(context) })
+    }
+
+    /// # Safety
+    /// The arrays and rows that the launch names are memory that the device can read, and `out` memory that it can write,
+    /// until the stream has run it.
+    pub(crate) unsafe fn gather(&self, launch: GatherLaunch, stream: StreamRef) -> Result<()> {
+        let warps = u64::from(launch.count) * u64::from(launch.segments);
+        // SAFETY: the caller's promise; the argument's layout is that of the kernel's.
+        unsafe { self.launch(self.gather, warps * 32, &launch, stream) }
+    }
+
+    /// # Safety
+    /// As for [`gather`](Self::gather).
+    pub(crate) unsafe fn finish(&self, launch: FinishLaunch, stream: StreamRef) -> Result<()> {
+        let pixels = u64::from(launch.count) * u64::from(launch.out_height) * u64::from(launch.out_width);
+        // SAFETY: as above.
+        unsafe { self.launch(self.finish, pixels, &launch, stream) }
+    }
+
+    /// # Safety
+    /// `argument` is the kernel's one parameter, and what it points to is valid as `gather` says.
+    unsafe fn launch<T>(&self, function: Function, threads: u64, argument: &T, stream: StreamRef) -> Result<()> {
+        if threads == 0 {
+            return Ok(());
+        }
+        let most = u64::from(self.context.multiprocessors() * RESIDENT);
+        let blocks = threads.div_ceil(u64::from(BLOCK)).min(most) as u32;
+        let mut arguments = [ptr::from_ref(argument).cast_mut().cast::<c_void>()];
+        let _entered = self.context.enter()?;
+        // SAFETY: the function belongs to the context, the driver copies the argument before it returns, and the caller
+        // vouches for what it points to.
+        check("cuLaunchKernel", unsafe {
+            sys::cuLaunchKernel(
+                function.0,
+                blocks,
+                1,
+                1,
+                BLOCK,
+                1,
+                1,
+                0,
+                stream.raw(),
+                arguments.as_mut_ptr(),
+                ptr::null_mut(),
+            )
+        })
+    }
+}
+
+impl Drop for Kernels {
+    fn drop(&mut self) {
+        match self.context.enter() {
+            Ok(_entered) => drop(self.module.take()),
+            // In a forked child, where the driver must not be called.
+            Err(_) => std::mem::forget(self.module.take()),
+        }
+    }
+}

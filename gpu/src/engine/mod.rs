@@ -1,0 +1,315 @@
+//! Batches on a device: where a batch's rows are goes in, device memory that holds them comes out.
+#![allow(unsafe_code)]
+
+mod budget;
+mod output;
+mod pack;
+mod plan;
+mod region;
+mod route;
+mod slot;
+mod stats;
+
+use std::{
+    any::Any,
+    path::PathBuf,
+    sync::{Arc, Mutex, PoisonError},
+    time::Instant,
+};
+
+use budget::Budget;
+use output::{Outputs, Unfilled};
+use plan::{Layout, Part};
+use slot::{Slot, Streams};
+use stats::Counters;
+
+pub use output::DeviceBuffer;
+pub use plan::{Column, Finishing, Place, Rows};
+pub use region::Region;
+pub use route::Route;
+pub use stats::{ColumnStats, Stats};
+
+use crate::{
+    LIBRARY, Result,
+    cuda::{BatchCopier, Context, Event, FinishLaunch, GatherLaunch, Kernels, upload},
+};
+
+/// How a device is used.
+#[derive(Clone, Debug)]
+pub struct Options {
+    /// The driver's library. The first that a process loads is the one that it keeps.
+    pub library: PathBuf,
+    /// Bytes of host memory that may be registered or pinned.
+    pub registered_bytes: u64,
+    /// Bytes of device memory that batches, those handed out included, may take.
+    pub device_bytes: u64,
+    /// Batches that may be under way at once.
+    pub slots: usize,
+    /// Threads that copy rows whose memory couldn't be registered.
+    pub threads: usize,
+    /// Uses only this route, where it can bring a column at all. For measurements.
+    pub route: Option<Route>,
+}
+
+impl Default for Options {
+    fn default() -> Self {
+        Self {
+            library: PathBuf::from(LIBRARY),
+            registered_bytes: 64 << 30,
+            device_bytes: 8 << 30,
+            slots: 4,
+            threads: std::thread::available_parallelism().map_or(1, usize::from).min(16),
+            route: None,
+        }
+    }
+}
+
+/// A device that gathers batches. Dropping it waits for what is under way.
+#[derive(Debug)]
+pub struct CudaDevice {
+    // In this order: the ring and the streams go before what they use.
+    ring: Mutex<Ring>,
+    streams: Streams,
+    kernels: Kernels,
+    copier: Option<BatchCopier>,
+    outputs: Arc<Outputs>,
+    registered: Arc<Budget>,
+    device: Arc<Budget>,
+    counters: Counters,
+    options: Options,
+    context: Arc<Context>,
+}
+
+#[derive(Debug)]
+struct Ring {
+    slots: Vec<Slot>,
+    next: usize,
+}
+
+/// A gathered batch.
+#[derive(Debug)]
+pub struct Gathered {
+    /// The columns, in order of the request.
+    pub columns: Vec<DeviceBuffer>,
+    /// The caller's own bytes, in order of the request.
+    pub extras: Vec<DeviceBuffer>,
+}
+
+impl CudaDevice {
+    /// Opens device `ordinal`, in the primary context that it shares with the process's frameworks.
+    ///
+    /// # Errors
+    /// [`Error::Missing`](crate::Error::Missing) if there is no such device or no driver, or this is a forked child of a
+    /// process that initialised CUDA; [`Error::Call`](crate::Error::Call).
+    pub fn open(ordinal: u32, options: Options) -> Result<Self> {
+        let context = Context::open(&options.library, ordinal)?;
+        let registered = Budget::new("registered", options.registered_bytes);
+        let device = Budget::new("device", options.device_bytes);
+        let slots = (0..options.slots.max(1)).map(|_| Slot::new(&context)).collect::<Result<_>>()?;
+        Ok(Self {
+            ring: Mutex::new(Ring { slots, next: 0 }),
+            streams: Streams::new(&context)?,
+            kernels: Kernels::load(&context)?,
+            copier: BatchCopier::new(&context),
+            outputs: Outputs::new(&context, &device),
+            registered,
+            device,
+            counters: Counters::default(),
+            options,
+            context,
+        })
+    }
+
+    /// Its name.
+    #[must_use]
+    pub fn name(&self) -> &str {
+        self.context.name()
+    }
+
+    /// Its ordinal.
+    #[must_use]
+    pub fn ordinal(&self) -> u32 {
+        self.context.ordinal()
+    }
+
+    /// Makes `memory` one that rows can be gathered from: registers it, if the driver and the budget allow that.
+    ///
+    /// # Safety
+    /// `memory` stays mapped, readable and unchanged while `owner` lives. A file that is cut off below the mapping ends
+    /// the process, as for any reader of a mapping.
+    ///
+    /// # Errors
+    /// [`Error::Missing`](crate::Error::Missing) in a forked child. A refusal is no error: see [`Region::refused`].
+    pub unsafe fn region(&self, memory: &[u8], owner: Arc<dyn Any + Send + Sync>) -> Result<Region> {
+        // SAFETY: the caller's promise.
+        unsafe { Region::new(&self.context, &self.registered, memory, owner) }
+    }
+
+    /// Asks for a batch: `columns`, and beside them small bytes of the caller's own. It returns while the rows are on
+    /// their way, unless as many batches as there are slots are; then it waits for the oldest.
+    ///
+    /// # Errors
+    /// [`Error::Budget`](crate::Error::Budget) if the consumer holds so many batches that no memory is left for this one;
+    /// [`Error::OutOfBounds`](crate::Error::OutOfBounds) and [`Error::Finish`](crate::Error::Finish) for a plan that doesn't
+    /// fit; [`Error::Call`](crate::Error::Call). Nothing is under way after an error.
+    pub fn gather(&self, columns: &[Column<'_>], extras: &[&[u8]]) -> Result<Gathered> {
+        let started = Instant::now();
+        let mut layout = plan::lay_out(columns, extras, self.copier.is_some(), self.options.route)?;
+        let mut ring = self.ring.lock().unwrap_or_else(PoisonError::into_inner);
+        let next = ring.next;
+        ring.next = (next + 1) % ring.slots.len();
+        let slot = &mut ring.slots[next];
+        let waiting = Instant::now();
+        slot.prepare(&self.context, &self.registered, &self.device, &layout)?;
+        let waited = waiting.elapsed();
+        if let Some((pinned, _)) = &mut slot.pinned {
+            pack::fill(columns, extras, &layout, pinned.bytes(), self.options.threads);
+        }
+        slot.regions = regions(columns);
+        let gathered = self.submit(columns, &mut layout, slot);
+        if gathered.is_err() {
+            // What was asked before the error may still read the slot and write memory that goes back to its pool.
+            self.streams.synchronize()?;
+        }
+        let busy = started.elapsed().saturating_sub(waited);
+        self.counters.batch(columns.iter().zip(layout.parts.iter().map(|part| part.route)), waited, busy);
+        gathered
+    }
+
+    fn submit(&self, columns: &[Column<'_>], layout: &mut Layout, slot: &Slot) -> Result<Gathered> {
+        let (link, finish) = (self.streams.link.handle(), self.streams.finish.handle());
+        let mut outputs = Vec::with_capacity(columns.len());
+        for column in columns {
+            let writer = if column.finishing.is_some() { finish } else { link };
+            outputs.push(self.outputs.take(column.delivered() as usize, writer)?);
+        }
+        if let Some((pinned, _)) = &slot.pinned {
+            // SAFETY: the slot's pinned memory and plan stay as they are until its `done` event is reached, which
+            // `prepare` waits for; the plan is at least `layout.plan` bytes long.
+            unsafe { upload(&self.context, slot.plan_address(), pinned, 0, layout.plan, link)? };
+        }
+        for (index, column) in columns.iter().enumerate() {
+            let part = &layout.parts[index];
+            let to = if column.finishing.is_some() {
+                slot.staging_address() + part.staged.start as u64
+            } else {
+                outputs[index].address()
+            };
+            self.bring(column, index, part, slot, to)?;
+        }
+        let mut extras = Vec::with_capacity(layout.extras.len());
+        for range in &layout.extras {
+            let output = self.outputs.take(range.len(), link)?;
+            self.bring_packed(slot, range.start, range.len(), output.address())?;
+            extras.push(output);
+        }
+        self.streams.hand_over()?;
+        for ((column, part), output) in columns.iter().zip(&layout.parts).zip(&outputs) {
+            self.finish(column, part, slot, output)?;
+        }
+        let ready = Arc::new(Event::new(&self.context)?);
+        ready.record(finish)?;
+        slot.done.record(finish)?;
+        let fill = |outputs: Vec<Unfilled>| outputs.into_iter().map(|output| output.fill(&ready)).collect();
+        Ok(Gathered { columns: fill(outputs), extras: fill(extras) })
+    }
+
+    /// Asks the link's stream for the rows of a column, to device memory at `to`.
+    fn bring(&self, column: &Column<'_>, index: usize, part: &Part, slot: &Slot, to: u64) -> Result<()> {
+        let link = self.streams.link.handle();
+        let count = column.places.len() as u32;
+        match (part.route, &self.copier) {
+            (Route::Packed | Route::Slab, _) => self.bring_packed(slot, part.packed.start, part.packed.len(), to),
+            (Route::BatchCopy, Some(copier)) => {
+                let pieces = pack::pieces(column, index, to)?;
+                // SAFETY: `lay_out` checked that every row is inside its region, which the slot keeps until the copies
+                // are done; the output is as long as the rows together, and theirs alone.
+                unsafe { copier.copy(&pieces.to, &pieces.from, &pieces.bytes, link) }
+            }
+            (Route::Kernel | Route::BatchCopy, _) => {
+                let rows = slot.plan_address() + part.addresses.start as u64;
+                let launch = match column.rows {
+                    Rows::Fixed { bytes } => GatherLaunch::fixed(rows, count, bytes as u64, to),
+                    Rows::Ragged { .. } => {
+                        let offsets = slot.plan_address() + part.offsets.start as u64;
+                        GatherLaunch::ragged(rows, offsets, count, column.longest(), to)
+                    }
+                };
+                // SAFETY: as above; the arrays are in the slot's plan.
+                unsafe { self.kernels.gather(launch, link) }
+            }
+        }
+    }
+
+    fn bring_packed(&self, slot: &Slot, offset: usize, length: usize, to: u64) -> Result<()> {
+        let Some((pinned, _)) = &slot.pinned else { return Ok(()) };
+        // SAFETY: the slot's pinned memory stays as it is until the batch is there; the output is `length` bytes long.
+        unsafe { upload(&self.context, to, pinned, offset, length, self.streams.link.handle()) }
+    }
+
+    fn finish(&self, column: &Column<'_>, part: &Part, slot: &Slot, output: &Unfilled) -> Result<()> {
+        let Some(finishing) = &column.finishing else { return Ok(()) };
+        let prepared = finishing.prepared;
+        let launch = FinishLaunch {
+            rows: slot.staging_address() + part.staged.start as u64,
+            out: output.address(),
+            windows: slot.plan_address() + part.windows.start as u64,
+            row_bytes: prepared.row_bytes() as u64,
+            count: column.places.len() as u32,
+            height: prepared.height,
+            width: prepared.width,
+            channels: prepared.channels,
+            out_height: prepared.out_height,
+            out_width: prepared.out_width,
+            in_planar: u32::from(prepared.in_planar),
+            out_planar: u32::from(prepared.out_planar),
+            number: prepared.number as u32,
+            scale: prepared.scale,
+            bias: prepared.bias,
+        };
+        // SAFETY: the rows are in the slot's staging memory once the link's stream is done, behind which this stream was
+        // put; the windows lie inside the images, as `Prepared::window` draws them; the output is as long as the results.
+        unsafe { self.kernels.finish(launch, self.streams.finish.handle()) }
+    }
+
+    /// Waits for everything that was asked of the device by this value.
+    ///
+    /// # Errors
+    /// [`Error::Call`](crate::Error::Call).
+    pub fn synchronize(&self) -> Result<()> {
+        self.streams.synchronize()
+    }
+
+    /// Frees device memory that no batch is in.
+    pub fn trim(&self) {
+        self.outputs.trim();
+    }
+
+    /// What it did so far.
+    #[must_use]
+    pub fn stats(&self) -> Stats {
+        let mut stats = self.counters.snapshot();
+        stats.registered = self.registered.used();
+        stats.device = self.device.used();
+        stats.batch_copy = self.copier.as_ref().map(BatchCopier::name);
+        stats
+    }
+}
+
+impl Drop for CudaDevice {
+    fn drop(&mut self) {
+        // Regions may end with the ring: nothing may still read them. Streams of a forked child are left alone.
+        let _ = self.streams.synchronize();
+    }
+}
+
+/// The regions of a batch, each once.
+fn regions(columns: &[Column<'_>]) -> Vec<Region> {
+    let mut all: Vec<Region> = Vec::new();
+    for region in columns.iter().flat_map(|column| column.regions) {
+        if !all.iter().any(|known| known.is(region)) {
+            all.push(region.clone());
+        }
+    }
+    all
+}

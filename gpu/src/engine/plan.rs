@@ -1,0 +1,204 @@
+//! What a batch needs: how each column comes, and where its parts lie in the slot's memory.
+
+use std::ops::Range;
+
+use super::{
+    region::Region,
+    route::{Route, choose},
+};
+use crate::{
+    Error, Result,
+    finish::{Prepared, Window},
+};
+
+/// A column of a batch to be gathered.
+#[derive(Clone, Copy, Debug)]
+pub struct Column<'a> {
+    /// Its name, for [`Stats`](crate::Stats).
+    pub name: &'a str,
+    /// What `places` point into.
+    pub regions: &'a [Region],
+    /// Where each row is, in order of the batch.
+    pub places: &'a [Place],
+    /// How long the rows are.
+    pub rows: Rows<'a>,
+    /// What is done to the rows on the device; `None` delivers them as they are.
+    pub finishing: Option<Finishing<'a>>,
+}
+
+/// Where a row is.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Place {
+    /// The region, by its place among the column's.
+    pub region: u32,
+    /// The row's first byte in it.
+    pub offset: u64,
+}
+
+/// How long rows are.
+#[derive(Clone, Copy, Debug)]
+pub enum Rows<'a> {
+    /// All the same.
+    Fixed {
+        /// Bytes of one.
+        bytes: usize,
+    },
+    /// Each its own length.
+    Ragged {
+        /// Where each row starts in the output, and where the last ends, in bytes, from 0 on: one more than rows.
+        offsets: &'a [u64],
+    },
+}
+
+/// What is done to the rows of a column on the device.
+#[derive(Clone, Copy, Debug)]
+pub struct Finishing<'a> {
+    /// What is done.
+    pub prepared: &'a Prepared,
+    /// The seed of each sample.
+    pub seeds: &'a [u64],
+}
+
+impl Column<'_> {
+    /// Where row `row` goes in the gathered bytes.
+    pub(super) fn output(&self, row: usize) -> Range<u64> {
+        match self.rows {
+            Rows::Fixed { bytes } => (row * bytes) as u64..((row + 1) * bytes) as u64,
+            Rows::Ragged { offsets } => offsets[row]..offsets[row + 1],
+        }
+    }
+
+    /// Bytes of all its rows.
+    pub(super) fn bytes(&self) -> u64 {
+        match self.rows {
+            Rows::Fixed { bytes } => (self.places.len() * bytes) as u64,
+            Rows::Ragged { offsets } => offsets.last().copied().unwrap_or(0),
+        }
+    }
+
+    /// Bytes of its longest row.
+    pub(super) fn longest(&self) -> u64 {
+        match self.rows {
+            Rows::Fixed { bytes } => bytes as u64,
+            Rows::Ragged { offsets } => offsets.windows(2).map(|pair| pair[1] - pair[0]).max().unwrap_or(0),
+        }
+    }
+
+    /// Bytes of all its rows once they are finished.
+    pub(super) fn delivered(&self) -> u64 {
+        match &self.finishing {
+            None => self.bytes(),
+            Some(finishing) => (self.places.len() * finishing.prepared.out_row_bytes()) as u64,
+        }
+    }
+
+    /// Checks that every row is inside its region, and that the parts of the column fit each other.
+    fn check(&self, column: usize) -> Result<()> {
+        let rows = self.places.len();
+        let out_of_bounds = |row: usize, offset: u64, bytes: u64, length: u64| {
+            Err(Error::OutOfBounds { column, row, offset, bytes, length })
+        };
+        if let Rows::Ragged { offsets } = self.rows {
+            if offsets.len() != rows + 1 || offsets[0] != 0 {
+                return out_of_bounds(
+                    rows,
+                    offsets.first().copied().unwrap_or(0),
+                    offsets.len() as u64,
+                    rows as u64 + 1,
+                );
+            }
+            if let Some(row) = offsets.windows(2).position(|pair| pair[0] > pair[1]) {
+                return out_of_bounds(row, offsets[row], 0, offsets[row + 1]);
+            }
+        }
+        for (row, place) in self.places.iter().enumerate() {
+            let output = self.output(row);
+            let bytes = output.end - output.start;
+            let length = self.regions.get(place.region as usize).map_or(0, |region| region.len() as u64);
+            if place.offset.checked_add(bytes).is_none_or(|end| end > length) {
+                return out_of_bounds(row, place.offset, bytes, length);
+            }
+        }
+        let Some(finishing) = &self.finishing else { return Ok(()) };
+        let needed = finishing.prepared.row_bytes();
+        let fits = matches!(self.rows, Rows::Fixed { bytes } if bytes == needed);
+        if !fits || finishing.seeds.len() != rows {
+            let reason = format!("{rows} rows with {} seeds, and images of {needed} bytes", finishing.seeds.len());
+            return Err(Error::Finish { reason });
+        }
+        Ok(())
+    }
+}
+
+/// Where the parts of one column lie in the slot's memory, in bytes.
+#[derive(Clone, Debug)]
+pub(super) struct Part {
+    pub(super) route: Route,
+    /// In the plan: the device address of each row, for the kernel.
+    pub(super) addresses: Range<usize>,
+    /// In the plan: where each row goes, for ragged rows and the kernel.
+    pub(super) offsets: Range<usize>,
+    /// In the plan: the windows of a finish.
+    pub(super) windows: Range<usize>,
+    /// In the pinned memory: rows that the CPU copies.
+    pub(super) packed: Range<usize>,
+    /// In the staging memory: rows that wait for their finish.
+    pub(super) staged: Range<usize>,
+}
+
+/// Where everything of a batch lies in the slot's memory.
+#[derive(Clone, Debug, Default)]
+pub(super) struct Layout {
+    pub(super) parts: Vec<Part>,
+    /// In the pinned memory: bytes given by the caller.
+    pub(super) extras: Vec<Range<usize>>,
+    /// Bytes that go to the device as they are, from the start of the pinned memory on.
+    pub(super) plan: usize,
+    /// Bytes of pinned memory.
+    pub(super) pinned: usize,
+    /// Bytes of staging memory.
+    pub(super) staging: usize,
+}
+
+const ALIGNMENT: usize = 256;
+
+fn reserve(total: &mut usize, bytes: usize) -> Range<usize> {
+    let start = total.next_multiple_of(ALIGNMENT);
+    *total = start + bytes;
+    start..start + bytes
+}
+
+/// Checks a batch, chooses the routes of its columns and lays it out.
+pub(super) fn lay_out(
+    columns: &[Column<'_>],
+    extras: &[&[u8]],
+    batch_copy: bool,
+    only: Option<Route>,
+) -> Result<Layout> {
+    let mut layout = Layout::default();
+    for (index, column) in columns.iter().enumerate() {
+        column.check(index)?;
+        let rows = column.places.len();
+        let mean = column.bytes() / rows.max(1) as u64;
+        let registered = column.regions.iter().all(|region| region.refused().is_none());
+        let route = choose(mean, registered, batch_copy, only);
+        let kernel = route == Route::Kernel;
+        let ragged = matches!(column.rows, Rows::Ragged { .. });
+        let addresses = reserve(&mut layout.plan, if kernel { rows * 8 } else { 0 });
+        let offsets = reserve(&mut layout.plan, if kernel && ragged { (rows + 1) * 8 } else { 0 });
+        let windows = reserve(&mut layout.plan, if column.finishing.is_some() { rows * Window::SIZE } else { 0 });
+        let staged = if column.finishing.is_some() { column.bytes() as usize } else { 0 };
+        let staged = reserve(&mut layout.staging, staged);
+        layout.parts.push(Part { route, addresses, offsets, windows, packed: 0..0, staged });
+    }
+    layout.pinned = layout.plan;
+    for (part, column) in layout.parts.iter_mut().zip(columns) {
+        if matches!(part.route, Route::Packed | Route::Slab) {
+            part.packed = reserve(&mut layout.pinned, column.bytes() as usize);
+        }
+    }
+    for extra in extras {
+        layout.extras.push(reserve(&mut layout.pinned, extra.len()));
+    }
+    Ok(layout)
+}

@@ -1,0 +1,110 @@
+//! The memory that a batch needs on its way: used again by a later batch once this one is there.
+
+use std::sync::Arc;
+
+use super::{
+    budget::{Budget, Share},
+    plan::Layout,
+    region::Region,
+};
+use crate::{
+    Result,
+    cuda::{Context, DeviceMemory, Event, Pinned, Stream},
+};
+
+/// Memory grows to a multiple of this.
+const GRAIN: usize = 64 << 10;
+
+/// One place of the ring: a batch that is under way, or was.
+#[derive(Debug)]
+pub(super) struct Slot {
+    /// Reached when the batch is there: nothing reads the slot's memory any more.
+    pub(super) done: Event,
+    pub(super) pinned: Option<(Pinned, Share)>,
+    /// The plan on the device.
+    pub(super) plan: Option<(DeviceMemory, Share)>,
+    /// Rows on the device that wait for their finish.
+    pub(super) staging: Option<(DeviceMemory, Share)>,
+    /// What the batch reads from.
+    pub(super) regions: Vec<Region>,
+}
+
+impl Slot {
+    pub(super) fn new(context: &Arc<Context>) -> Result<Self> {
+        Ok(Self { done: Event::new(context)?, pinned: None, plan: None, staging: None, regions: Vec::new() })
+    }
+
+    /// Waits until the slot's last batch is there, lets go of what it read, and makes the memory large enough for the
+    /// next. The next batch's work is asked of the streams only after this has returned.
+    pub(super) fn prepare(
+        &mut self,
+        context: &Arc<Context>,
+        registered: &Arc<Budget>,
+        device: &Arc<Budget>,
+        layout: &Layout,
+    ) -> Result<()> {
+        self.done.wait()?;
+        self.regions.clear();
+        if self.pinned.as_ref().map_or(0, |(memory, _)| memory.length()) < layout.pinned {
+            self.pinned = None;
+            let bytes = layout.pinned.next_multiple_of(GRAIN);
+            let share = registered.take(bytes as u64)?;
+            self.pinned = Some((Pinned::new(context, bytes)?, share));
+        }
+        grow(&mut self.plan, context, device, layout.plan)?;
+        grow(&mut self.staging, context, device, layout.staging)
+    }
+
+    pub(super) fn plan_address(&self) -> u64 {
+        self.plan.as_ref().map_or(0, |(memory, _)| memory.address())
+    }
+
+    pub(super) fn staging_address(&self) -> u64 {
+        self.staging.as_ref().map_or(0, |(memory, _)| memory.address())
+    }
+}
+
+fn grow(
+    memory: &mut Option<(DeviceMemory, Share)>,
+    context: &Arc<Context>,
+    device: &Arc<Budget>,
+    bytes: usize,
+) -> Result<()> {
+    if memory.as_ref().map_or(0, |(memory, _)| memory.length()) >= bytes {
+        return Ok(());
+    }
+    *memory = None;
+    let bytes = bytes.next_multiple_of(GRAIN);
+    let share = device.take(bytes as u64)?;
+    *memory = Some((DeviceMemory::new(context, bytes)?, share));
+    Ok(())
+}
+
+/// The streams of a device: `link` brings rows, `finish` makes tensors of those that need it.
+///
+/// They are two so that one batch is finished while the next is on the link.
+#[derive(Debug)]
+pub(super) struct Streams {
+    pub(super) link: Stream,
+    pub(super) finish: Stream,
+    /// Carries `finish` behind `link`, again for each batch.
+    brought: Event,
+}
+
+impl Streams {
+    pub(super) fn new(context: &Arc<Context>) -> Result<Self> {
+        Ok(Self { link: Stream::new(context)?, finish: Stream::new(context)?, brought: Event::new(context)? })
+    }
+
+    /// Makes what `finish` is asked from now on wait for what `link` was asked until now.
+    pub(super) fn hand_over(&self) -> Result<()> {
+        self.brought.record(self.link.handle())?;
+        self.brought.hold_back(self.finish.handle())
+    }
+
+    /// Blocks until both have done what they were asked.
+    pub(super) fn synchronize(&self) -> Result<()> {
+        let link = self.link.synchronize();
+        self.finish.synchronize().and(link)
+    }
+}
