@@ -106,6 +106,11 @@ pub struct Source {
     pub at: u64,
 }
 
+impl Source {
+    /// Where a row without bytes is.
+    pub const NOWHERE: Self = Self { region: u32::MAX, at: 0 };
+}
+
 /// A batch to be gathered.
 #[derive(Clone, Debug)]
 pub struct GatherPlan {

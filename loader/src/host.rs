@@ -187,6 +187,10 @@ impl Task<'_> {
         let mut row = self.rows.start;
         while row < self.rows.end {
             let source = self.column.sources[row];
+            if source == Source::NOWHERE {
+                row += 1;
+                continue;
+            }
             // Rows that lie side by side are copied as one.
             let mut count = 1;
             if let Region::Mapped(_) = self.column.regions[source.region as usize] {

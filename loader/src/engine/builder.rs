@@ -234,8 +234,7 @@ impl Draft {
     /// Adds a row of a block, or one without bytes.
     fn fetched(&mut self, row: u32, block: Option<&Block>) {
         let Some(block) = block else {
-            // A row without bytes reads none from whichever region is there.
-            self.sources.push(Source { region: u32::MAX, at: 0 });
+            self.sources.push(Source::NOWHERE);
             return;
         };
         let arena = block.region();

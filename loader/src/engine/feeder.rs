@@ -66,8 +66,6 @@ struct OpenGroup {
     left: usize,
 }
 
-/// Atoms this near each other in a file are one request.
-const GAP: u64 = 4 << 10;
 /// The most bytes of one request for several atoms.
 const EXTENT: u64 = 8 << 20;
 /// How long to wait before looking again whether the epoch was cancelled.
@@ -244,8 +242,7 @@ impl Feeder {
         let rows = first.rows.start..last.rows.end.max(first.rows.end);
         let FileColumn { file, position, .. } = self.file(column, first.key.fragment as usize)?;
         let label: Arc<str> = format!("{} bytes {}..{}", file.path(), range.start, range.end).into();
-        let gaps = range.end - range.start - atoms.iter().map(|atom| atom.stored.end - atom.stored.start).sum::<u64>();
-        let cost = gaps + atoms.iter().map(Atom::cost).sum::<u64>();
+        let cost = atoms.iter().map(Atom::cost).sum();
         let Some(reservation) = self.reserve(cost) else { return Ok(None) };
         let slots = atoms.into_iter().map(|atom| {
             let slot = Slot::new(label.clone());
@@ -338,14 +335,15 @@ impl OpenGroup {
     }
 }
 
-/// Puts neighbours of one file together. The atoms are sorted by fragment and place.
+/// Puts neighbours of one file together. The atoms are sorted by fragment and place. What lies in a gap between two may
+/// be held already or be another rank's, so gaps are not bridged.
 fn coalesce(atoms: Vec<Atom>) -> Vec<Vec<Atom>> {
     let mut extents: Vec<Vec<Atom>> = Vec::new();
     for atom in atoms {
         if let Some(extent) = extents.last_mut()
             && let Some((first, last)) = extent.first().zip(extent.last())
             && last.key.fragment == atom.key.fragment
-            && atom.stored.start.saturating_sub(last.stored.end) <= GAP
+            && last.stored.end == atom.stored.start
             && atom.stored.end - first.stored.start <= EXTENT
         {
             extent.push(atom);
@@ -373,10 +371,10 @@ mod tests {
         let atoms = vec![
             atom(0, 0, 100),
             atom(0, 100, 100),
-            atom(0, 200 + GAP, 10),
-            atom(0, 211 + 2 * GAP, EXTENT - 1),
-            atom(0, 210 + 2 * GAP + EXTENT, 10),
-            atom(1, 220 + 2 * GAP + EXTENT, 10),
+            atom(0, 200, 10),
+            atom(0, 211, EXTENT - 1),
+            atom(0, 210 + EXTENT, 10),
+            atom(1, 220 + EXTENT, 10),
         ];
         let starts: Vec<Vec<u32>> =
             coalesce(atoms.clone()).iter().map(|extent| extent.iter().map(|atom| atom.key.block).collect()).collect();

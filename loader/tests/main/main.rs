@@ -1,0 +1,9 @@
+//! What `forebay-loader` promises.
+#![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic, unreachable_pub)]
+
+mod faults;
+mod life;
+mod model;
+mod order;
+mod remote;
+mod support;

@@ -1,0 +1,120 @@
+//! What is asked of a store, and when.
+
+use std::{
+    sync::Arc,
+    time::{Duration, Instant},
+};
+
+use forebay_loader::{LoaderOptions, Shuffle, Window};
+use forebay_storage::{
+    Storage,
+    testing::{FaultStore, OpKind, Operation},
+};
+
+use super::support::{Model, block_on, columns, loader, memory, table};
+
+/// A store that counts, with latency, over the rows of a model.
+fn store(model: &Model, latency: Duration) -> (FaultStore, Storage) {
+    let inner = memory();
+    model.write(inner.clone(), 3);
+    let store = FaultStore::new(inner.store().unwrap(), 1).with_latency(latency);
+    (store.clone(), Storage::from_store(Arc::new(store), "memory://counted"))
+}
+
+fn reads(store: &FaultStore) -> Vec<Operation> {
+    let data = |operation: &Operation| operation.kind == OpKind::Get && operation.path.contains("data/");
+    store.operations().into_iter().filter(data).collect()
+}
+
+/// Windows of units that are whole blocks: a row of `image` has 60 bytes, a block two of them.
+fn window(lanes: u32, window: u32) -> Shuffle {
+    Shuffle::Windowed(Window { lanes, window, unit_bytes: 8 << 10 })
+}
+
+#[test]
+fn every_stored_byte_of_an_epoch_is_requested_once() {
+    let model = Model::random(columns(), 500, 2);
+    for shuffle in [Shuffle::Off, window(4, 2), window(16, 1)] {
+        let (store, storage) = store(&model, Duration::ZERO);
+        let table = table(storage);
+        store.clear();
+        let options = LoaderOptions { batch_size: 16, shuffle, ..LoaderOptions::default() };
+        let mut batches = loader(&table, options).iter().unwrap();
+        for batch in batches.by_ref() {
+            model.assert_batch(&batch.unwrap());
+        }
+        let stats = batches.stats();
+        let mut ranges: Vec<_> =
+            reads(&store).into_iter().map(|read| (read.path, read.range.clone().map(|range| (range.start, range.end)))).collect();
+        ranges.sort_unstable();
+        for pair in ranges.windows(2) {
+            let apart = pair[0].0 != pair[1].0 || pair[0].1.unwrap().1 <= pair[1].1.unwrap().0;
+            assert!(apart, "{shuffle:?} asks twice: {pair:?}");
+        }
+        assert_eq!(stats.requests as usize, ranges.len() - table.data_files().count());
+        let field = table.schema().columns[0].field;
+        let stored = (0..table.fragments().len()).flat_map(|fragment| {
+            let file = block_on(table.file(fragment, field)).unwrap();
+            let chunks = file.index().columns().iter().flat_map(|column| column.chunks());
+            chunks.map(|chunk| chunk.length).collect::<Vec<_>>()
+        });
+        assert_eq!(stats.fetched, stored.sum::<u64>());
+    }
+}
+
+#[test]
+fn ranks_that_divide_the_lanes_read_no_more_together_than_one_alone() {
+    let model = Model::random(columns(), 600, 2);
+    let fetched = |world: u32| -> u64 {
+        let (_, storage) = store(&model, Duration::ZERO);
+        let table = table(storage);
+        let rank = |rank| {
+            let shuffle = Shuffle::Windowed(Window { lanes: 8, window: 2, unit_bytes: 600 });
+            // Its rows have blocks of their own, so that no two lanes share one.
+            let columns = Some(vec!["large".to_owned()]);
+            let options = LoaderOptions { columns, batch_size: 8, shuffle, rank, world, ..LoaderOptions::default() };
+            let mut batches = loader(&table, options).iter().unwrap();
+            batches.by_ref().for_each(|batch| model.assert_batch(&batch.unwrap()));
+            batches.stats().fetched
+        };
+        (0..world).map(rank).sum()
+    };
+    assert_eq!(fetched(1), 600 * 280);
+    for world in [2, 4, 8] {
+        assert_eq!(fetched(world), 600 * 280, "{world} ranks");
+    }
+}
+
+#[test]
+fn the_first_batch_needs_one_round_trip_for_indexes_and_one_for_rows() {
+    let model = Model::random(columns(), 400, 2);
+    let latency = Duration::from_millis(150);
+    for shuffle in [Shuffle::Off, Shuffle::Global, window(4, 2)] {
+        let (store, storage) = store(&model, latency);
+        let table = table(storage);
+        store.clear();
+        let options = LoaderOptions { batch_size: 4, shuffle, ..LoaderOptions::default() };
+        let started = Instant::now();
+        let batch = loader(&table, options).iter().unwrap().next().unwrap().unwrap();
+        let rounds = started.elapsed().as_secs_f64() / latency.as_secs_f64();
+        model.assert_batch(&batch);
+        assert!((2.0..4.0).contains(&rounds), "{shuffle:?} took {rounds} round trips");
+    }
+}
+
+#[test]
+fn requests_in_flight_stay_within_their_limit_and_memory_within_its_budget() {
+    let model = Model::random(columns(), 400, 2);
+    let (_, storage) = store(&model, Duration::from_millis(1));
+    let table = table(storage);
+    let options = LoaderOptions {
+        batch_size: 16,
+        shuffle: window(4, 2),
+        io_concurrency: 3,
+        memory_budget: 800_000,
+        ..LoaderOptions::default()
+    };
+    let mut batches = loader(&table, options).iter().unwrap();
+    batches.by_ref().for_each(|batch| model.assert_batch(&batch.unwrap()));
+    assert!(batches.stats().peak_bytes <= 800_000, "{:?}", batches.stats());
+}
