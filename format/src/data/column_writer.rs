@@ -305,7 +305,7 @@ impl ColumnWriter {
             }
             (Blocks::Ragged { rank, pending }, Values::Ragged { offsets, shapes, bytes }) => {
                 let (rank, media) = (*rank, usize::from(media_rank(&self.column, slice)));
-                if media > 0 {
+                if media > 0 && start < end {
                     self.draft.media_rank = media as u8;
                     self.draft.media_shapes.extend_from_slice(&shapes[start * media..end * media]);
                 }

@@ -1,5 +1,7 @@
 //! The index of a data file: parsed once, checked to the last rule, then asked for places.
 
+use std::collections::HashSet;
+
 use flatbuffers::Vector;
 
 use super::{
@@ -60,6 +62,9 @@ impl FileIndex {
         let columns: Vec<_> = root.columns().iter().map(|column| parser.column(column)).collect::<Result<_>>()?;
         if !columns.iter().map(ColumnIndex::field).eq(file.fields.iter().copied()) {
             return corrupt("its columns are not those that the manifest names".into());
+        }
+        if columns.iter().map(ColumnIndex::field).collect::<HashSet<_>>().len() != columns.len() {
+            return corrupt("two of its columns have the same identity".into());
         }
         let parsed =
             Self { file: file.id, rows: root.rows(), size: file.size, index_offset: file.index_offset, columns };

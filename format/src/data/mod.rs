@@ -6,6 +6,8 @@ mod column_index;
 mod column_writer;
 mod frame;
 mod geometry;
+#[cfg(test)]
+mod hostile;
 mod index;
 mod ragged;
 mod read;
