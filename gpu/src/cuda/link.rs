@@ -64,7 +64,7 @@ macro_rules! driver {
         }
 
         mod call {
-            use super::{Ordering, c_int, known, table};
+            use super::{Ordering, c_int, c_void, known, table};
             $(
                 /// # Safety
                 /// As for the driver's function of this name.
