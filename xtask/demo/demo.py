@@ -51,9 +51,7 @@ def ingest(lake: Path, tiles: Path) -> None:
 
 
 def branch(lake: Path, count: int) -> None:
-    main = fb.open(str(lake))
-    main.branch("mirrored")
-    ds = fb.open(str(lake), branch="mirrored")
+    ds = fb.open(str(lake)).branch("mirrored")
     rows = ds[0:64]
     ds.append(
         {
@@ -66,8 +64,8 @@ def branch(lake: Path, count: int) -> None:
     ds.commit("mirror 64 tiles")
     for name in ("main", "mirrored"):
         at = fb.open(str(lake), branch=name)
-        newest = next(iter(at.log()))
-        say(f"{name:<9} {len(at):>6,} rows   {str(newest.id)[:8]}  {newest.message}")
+        newest = at.log(1)[0]
+        say(f"{name:<9} {len(at):>6,} rows   {newest.id[:8]}  {newest.message}")
     if len(fb.open(str(lake))) != count:
         raise SystemExit("main changed with its branch")
 
@@ -76,7 +74,7 @@ def epoch(folder: Path, lake: Path, count: int) -> None:
     before = memory_now()
     start = time.perf_counter()
     ds = fb.open(str(lake))
-    loader = ds.numpy(batch_size=BATCH, shuffle=True, seed=SEED)
+    loader = ds.numpy(batch_size=BATCH, shuffle=True, seed=SEED, columns=["image", "label", "id"])
     first, most, order, sample = 0.0, before or 0, [], None
     for batch in loader:
         if not first:

@@ -12,6 +12,9 @@ use std::time::{Duration, Instant};
 /// The bucket that the S3 tests find at `FOREBAY_TEST_S3`.
 const BUCKET: &str = "forebay-test";
 
+/// The pages whose Python code must run as it is pasted.
+const SNIPPETS: &[&str] = &["README.md", "docs/python.md", "bindings/python/README.md"];
+
 #[derive(clap::Args)]
 pub(crate) struct Args {
     /// Run the tests that take minutes at full length (sets FOREBAY_LONG=1).
@@ -73,7 +76,7 @@ fn rust(repo: &Repo, args: &Args) -> Result<()> {
     shell::run(long(&mut tests, args))
 }
 
-/// The Python tests, against the wheel as a user installs it and the real PyTorch.
+/// The Python tests and the code of the docs, against the wheel as a user installs it and the real PyTorch.
 fn python(repo: &Repo, args: &Args) -> Result<()> {
     let venv = Venv::with(repo, &[Set::Demo, Set::Test])?;
     wheel::install(repo, &venv)?;
@@ -82,7 +85,10 @@ fn python(repo: &Repo, args: &Args) -> Result<()> {
     let folder = repo.root.join("bindings").join("python");
     let mut tests = venv.command("python");
     tests.args(["-m", "pytest", "-q", "tests"]).current_dir(folder).env("FOREBAY_TEST_S3", s3.url());
-    shell::run(long(&mut tests, args))
+    shell::run(long(&mut tests, args))?;
+    let mut snippets = venv.command("python");
+    snippets.current_dir(&repo.root).arg(repo.root.join("xtask").join("py").join("snippets.py")).args(SNIPPETS);
+    shell::run(&mut snippets)
 }
 
 fn long<'a>(command: &'a mut std::process::Command, args: &Args) -> &'a mut std::process::Command {

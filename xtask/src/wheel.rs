@@ -24,7 +24,7 @@ pub(crate) fn install(repo: &Repo, venv: &Venv) -> Result<PathBuf> {
     }
     let mut maturin = venv.command("maturin");
     maturin.current_dir(&repo.root).env("CARGO_TARGET_DIR", &repo.target);
-    maturin.args(["build", "--quiet", "--release", "--manifest-path"]);
+    maturin.args(["build", "--release", "--manifest-path"]);
     maturin.arg(repo.root.join("bindings").join("python").join("Cargo.toml"));
     maturin.arg("--interpreter").arg(venv.python()).arg("--out").arg(&folder);
     shell::run(&mut maturin)?;
