@@ -74,6 +74,8 @@ pub fn next(attempt: Attempt, seen: &Seen, ours: &[u8], open: bool) -> Next {
     match (attempt, seen) {
         (Attempt::NotDurable, _) => Next::Unknown,
         (_, Seen::NotAsked) => Next::ReadBack,
+        // An earlier call of ours stored it, and this one was refused before it could make sure that it is durable.
+        (Attempt::Refused, Seen::Bytes(bytes)) if bytes == ours && !open => Next::Unknown,
         (_, Seen::Bytes(bytes)) if bytes == ours => Next::Ours,
         (_, Seen::Bytes(bytes)) => Next::Theirs(bytes.clone()),
         (Attempt::Refused, Seen::Nothing | Seen::Failed) if !open => Next::Refused,
@@ -98,11 +100,14 @@ mod tests {
 
     #[test]
     fn our_own_bytes_are_never_reported_as_a_conflict() {
-        for attempt in [Taken, Refused, Ambiguous] {
-            for open in [false, true] {
-                assert_eq!(next(attempt, &seen_ours(), OURS, open), Next::Ours, "{attempt:?}");
-            }
+        for (attempt, open) in [(Taken, false), (Taken, true), (Refused, true), (Ambiguous, false), (Ambiguous, true)] {
+            assert_eq!(next(attempt, &seen_ours(), OURS, open), Next::Ours, "{attempt:?}");
         }
+    }
+
+    #[test]
+    fn what_an_earlier_call_stored_is_ours_only_once_a_call_could_confirm_it() {
+        assert_eq!(next(Refused, &seen_ours(), OURS, false), Next::Unknown);
     }
 
     #[test]

@@ -12,10 +12,13 @@ pub(crate) struct Fresh {
 
 /// One empty storage of each kind that can be had here.
 pub(crate) fn all() -> Vec<Fresh> {
-    let mut kinds = vec![local(), memory(), wrapped()];
-    #[cfg(feature = "s3-tests")]
-    kinds.push(s3());
-    kinds
+    vec![
+        local(),
+        memory(),
+        wrapped(),
+        #[cfg(feature = "s3-tests")]
+        s3(),
+    ]
 }
 
 pub(crate) fn local() -> Fresh {

@@ -1,7 +1,17 @@
 //! What storages promise, shown over every kind of them.
-#![allow(missing_docs, clippy::unwrap_used, clippy::expect_used, clippy::panic)]
+#![allow(missing_docs, clippy::unwrap_used, clippy::expect_used, clippy::panic, clippy::print_stderr)]
 
 mod bad_input;
+mod claims;
 mod conformance;
+#[cfg(target_os = "linux")]
+mod failing_disk;
+mod faults;
 mod kinds;
+mod local_disk;
 mod plans;
+#[cfg(target_os = "linux")]
+mod power_loss;
+mod processes;
+#[cfg(feature = "s3-tests")]
+mod s3;

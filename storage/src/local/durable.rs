@@ -48,7 +48,8 @@ impl Folders {
             Ok(()) => {}
             // A folder that was here before us in one that we may not even look into: its owner made it, and so it stays.
             Err(e) if !missing_from && e.kind() == io::ErrorKind::PermissionDenied => {}
-            Err(source) => return Err(Error::NotDurable { path: parent.to_owned(), source }),
+            // Nothing was put into it yet, so this is a plain failure.
+            Err(e) => return Err(Error::disk("sync the folder", parent, e)),
         }
         self.known().insert(folder.to_owned());
         Ok(())

@@ -3,6 +3,7 @@
 use std::io::{self, Write};
 
 pub(super) const ROOT_VARIABLE: &str = "FOREBAY_DISK_ROOT";
+pub(super) const TROUBLE_VARIABLE: &str = "FOREBAY_DISK_TROUBLE";
 pub(super) const LOG_VARIABLE: &str = "FOREBAY_DISK_LOG";
 
 /// Something that was done to a file or folder below the root; paths are relative to it.

@@ -1,4 +1,4 @@
-//! What a folder looks like after a power loss.
+//! What a folder looks like after a power loss, and what a process does when its disk fails.
 //!
 //! [`record`] runs a process and logs everything it does to the files below a folder, by a small C library put in front of
 //! the system's (Linux, needs `cc`). The log goes into a [`Disk`], a strict model of what a filesystem promises: the
@@ -14,6 +14,8 @@
 //!     disk.rebuild(Survives::Synced, &elsewhere)?;                         // open `elsewhere`, check what was marked
 //! }
 //! ```
+//!
+//! [`run_with`] uses the same library to run a process on a disk that is full, read-only or dying.
 
 mod log;
 mod model;
@@ -34,6 +36,21 @@ pub struct Recording {
     pub ops: Vec<Op>,
 }
 
+/// How a disk fails.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Trouble {
+    /// No space is left after this many more bytes.
+    NoSpace(u64),
+    /// Nothing may be changed, as on a filesystem mounted read-only.
+    ReadOnly,
+    /// Syncing a file fails after this many successes.
+    SyncFails(u64),
+    /// Syncing a folder fails after this many successes.
+    FolderSyncFails(u64),
+    /// There are no hard links.
+    NoLinks,
+}
+
 /// Runs `command` to its end and logs what it does below the existing folder `root`.
 ///
 /// `scratch` is an existing folder outside of `root` for the C library and the log.
@@ -42,26 +59,42 @@ pub struct Recording {
 /// When there is no C compiler, when the command fails, and those of files.
 pub fn record(root: &Path, scratch: &Path, mut command: Command) -> io::Result<Recording> {
     let root = root.canonicalize()?;
-    let library = build(scratch)?;
     let log = scratch.join("disk.log");
     match std::fs::remove_file(&log) {
         Err(e) if e.kind() != io::ErrorKind::NotFound => return Err(e),
         _ => {}
     }
     let start = Disk::of(&root)?;
-    let status = command
-        .env("LD_PRELOAD", &library)
-        .env(log::ROOT_VARIABLE, &root)
-        .env(log::LOG_VARIABLE, &log)
-        .stdin(Stdio::null())
-        .status()?;
-    if !status.success() {
-        return Err(io::Error::other(format!("the recorded process ended with {status}")));
-    }
+    command.env(log::LOG_VARIABLE, &log);
+    run(&root, scratch, command)?;
     Ok(Recording { start, ops: log::parse(&std::fs::read(&log)?)? })
 }
 
-/// Compiles the library that logs.
+/// Runs `command` to its end on a disk that fails for everything below the existing folder `root`. It needs no rights.
+///
+/// `scratch` is as for [`record`].
+///
+/// # Errors
+/// When there is no C compiler, when the command fails, and those of files.
+pub fn run_with(trouble: Trouble, root: &Path, scratch: &Path, mut command: Command) -> io::Result<()> {
+    let trouble = match trouble {
+        Trouble::NoSpace(bytes) => format!("space:{bytes}"),
+        Trouble::ReadOnly => "readonly:0".to_owned(),
+        Trouble::SyncFails(after) => format!("sync:{after}"),
+        Trouble::FolderSyncFails(after) => format!("foldersync:{after}"),
+        Trouble::NoLinks => "links:0".to_owned(),
+    };
+    command.env(log::TROUBLE_VARIABLE, trouble);
+    run(&root.canonicalize()?, scratch, command)
+}
+
+fn run(root: &Path, scratch: &Path, mut command: Command) -> io::Result<()> {
+    let library = build(scratch)?;
+    let status = command.env("LD_PRELOAD", library).env(log::ROOT_VARIABLE, root).stdin(Stdio::null()).status()?;
+    if status.success() { Ok(()) } else { Err(io::Error::other(format!("the process ended with {status}"))) }
+}
+
+/// Compiles the library that logs and fails.
 fn build(scratch: &Path) -> io::Result<PathBuf> {
     let (source, library) = (scratch.join("forebay_disk_log.c"), scratch.join("forebay_disk_log.so"));
     std::fs::write(&source, include_str!("shim.c"))?;

@@ -5,6 +5,13 @@
  * A record: kind (1 byte), inode (8), offset (8), length of path (4), of second path (4), of data (8), then the three.
  * All numbers little-endian. What is not understood on a file of the folder aborts the process: a log with a hole in it
  * would prove things that are not so.
+ *
+ * FOREBAY_DISK_TROUBLE makes the disk below the folder fail instead, as `kind:number`:
+ *   space:N         no space is left after N more bytes
+ *   readonly:0      nothing may be changed
+ *   sync:N          syncing a file fails after N successes
+ *   foldersync:N    syncing a folder fails after N successes
+ *   links:0         there are no hard links
  */
 #define _GNU_SOURCE
 #include <dlfcn.h>
@@ -29,6 +36,8 @@ static pthread_mutex_t lock = PTHREAD_MUTEX_INITIALIZER;
 static const char *root;
 static size_t root_len;
 static int log_fd = -1;
+static const char *trouble = "";
+static int64_t left;
 
 static void die(const char *what) {
     syscall(SYS_write, 2, "disk log: ", 10);
@@ -40,14 +49,24 @@ static void die(const char *what) {
 __attribute__((constructor)) static void start(void) {
     const char *path = getenv("FOREBAY_DISK_LOG");
     root = getenv("FOREBAY_DISK_ROOT");
-    if (!root || !path) {
-        root = NULL;
-        return;
-    }
+    if (!root) return;
     root_len = strlen(root);
+    const char *kind = getenv("FOREBAY_DISK_TROUBLE");
+    if (kind) {
+        const char *number = strchr(kind, ':');
+        if (!number) die("FOREBAY_DISK_TROUBLE needs a number");
+        trouble = kind;
+        left = atoll(number + 1);
+    }
+    if (!path) return;
     log_fd = (int)syscall(SYS_openat, AT_FDCWD, path, O_WRONLY | O_APPEND | O_CREAT | O_CLOEXEC, 0644);
     if (log_fd < 0) die("cannot open FOREBAY_DISK_LOG");
 }
+
+static int has(const char *kind) { return strncmp(trouble, kind, strlen(kind)) == 0; }
+
+/* Whether the trouble begins with this call; counts it. Under the lock. */
+static int fails(const char *kind) { return has(kind) && left-- <= 0; }
 
 /* The part of an absolute path below the root; NULL if it lies elsewhere. */
 static const char *below(const char *path) {
@@ -89,6 +108,7 @@ static uint64_t inode(int fd) {
 }
 
 static void put(char kind, uint64_t ino, uint64_t offset, const char *a, const char *b, const void *data, uint64_t len) {
+    if (log_fd < 0) return;
     char head[33];
     uint32_t la = a ? (uint32_t)strlen(a) : 0, lb = b ? (uint32_t)strlen(b) : 0;
     head[0] = kind;
@@ -105,6 +125,10 @@ static int logged_open(int dir, const char *path, int flags, mode_t mode) {
     char full[8192];
     const char *name = at_below(dir, path, full);
     if (!name || (flags & O_ACCMODE) == O_RDONLY) return (int)syscall(SYS_openat, dir, path, flags, mode);
+    if (has("readonly:")) {
+        errno = EROFS;
+        return -1;
+    }
     if (flags & O_TMPFILE & ~O_DIRECTORY) die("O_TMPFILE is not understood");
     pthread_mutex_lock(&lock);
     struct stat s;
@@ -134,6 +158,24 @@ int openat64(int dir, const char *path, int flags, ...) { OPEN_MODE return logge
 int creat(const char *path, mode_t mode) { return logged_open(AT_FDCWD, path, O_CREAT | O_WRONLY | O_TRUNC, mode); }
 int creat64(const char *path, mode_t mode) { return creat(path, mode); }
 
+/* How much of a write there is space for; -1 (and errno) for none. */
+static ssize_t room(size_t count) {
+    if (!has("space:") || count == 0) return (ssize_t)count;
+    if (left <= 0) {
+        errno = ENOSPC;
+        return -1;
+    }
+    ssize_t fits = (int64_t)count < left ? (ssize_t)count : (ssize_t)left;
+    left -= fits;
+    return fits;
+}
+
+#define REFUSED_IF(condition, error) \
+    if (condition) { \
+        errno = error; \
+        return -1; \
+    }
+
 /* Runs `call` under the lock; `log` runs after it if it succeeded. */
 #define LOGGED(type, call, log) \
     pthread_mutex_lock(&lock); \
@@ -147,12 +189,18 @@ int creat64(const char *path, mode_t mode) { return creat(path, mode); }
 ssize_t write(int fd, const void *data, size_t count) {
     char buffer[4096];
     if (!fd_below(fd, buffer)) return syscall(SYS_write, fd, data, count);
+    ssize_t fits = room(count);
+    if (fits < 0) return -1;
+    count = (size_t)fits;
     LOGGED(ssize_t, syscall(SYS_write, fd, data, count),
            put('W', inode(fd), (uint64_t)(lseek(fd, 0, SEEK_CUR) - result), NULL, NULL, data, (uint64_t)result))
 }
 static ssize_t logged_pwrite(int fd, const void *data, size_t count, off_t at) {
     char buffer[4096];
     if (!fd_below(fd, buffer)) return syscall(SYS_pwrite64, fd, data, count, at);
+    ssize_t fits = room(count);
+    if (fits < 0) return -1;
+    count = (size_t)fits;
     LOGGED(ssize_t, syscall(SYS_pwrite64, fd, data, count, at),
            put('W', inode(fd), (uint64_t)at, NULL, NULL, data, (uint64_t)result))
 }
@@ -182,6 +230,7 @@ static int logged_sync(int fd, long number) {
     if (!name) return (int)syscall(number, fd);
     struct stat s;
     if (fstat(fd, &s) != 0) die("fstat failed");
+    REFUSED_IF(fails(S_ISDIR(s.st_mode) ? "foldersync:" : "sync:"), EIO)
     LOGGED(int, (int)syscall(number, fd),
            S_ISDIR(s.st_mode) ? put('F', 0, 0, name, NULL, NULL, 0) : put('S', s.st_ino, 0, NULL, NULL, NULL, 0))
 }
@@ -193,6 +242,7 @@ int renameat2(int from_dir, const char *from, int to_dir, const char *to, unsign
     const char *source = at_below(from_dir, from, a), *target = at_below(to_dir, to, b);
     if (!source && !target) return (int)syscall(SYS_renameat2, from_dir, from, to_dir, to, flags);
     if (!source || !target) die("a rename into or out of the folder is not understood");
+    REFUSED_IF(has("readonly:"), EROFS)
     LOGGED(int, (int)syscall(SYS_renameat2, from_dir, from, to_dir, to, flags), put('R', 0, 0, source, target, NULL, 0))
 }
 int renameat(int from_dir, const char *from, int to_dir, const char *to) { return renameat2(from_dir, from, to_dir, to, 0); }
@@ -203,6 +253,8 @@ int linkat(int from_dir, const char *from, int to_dir, const char *to, int flags
     const char *source = at_below(from_dir, from, a), *target = at_below(to_dir, to, b);
     if (!source && !target) return (int)syscall(SYS_linkat, from_dir, from, to_dir, to, flags);
     if (!source || !target) die("a link into or out of the folder is not understood");
+    REFUSED_IF(has("links:"), EPERM)
+    REFUSED_IF(has("readonly:"), EROFS)
     LOGGED(int, (int)syscall(SYS_linkat, from_dir, from, to_dir, to, flags), put('L', 0, 0, source, target, NULL, 0))
 }
 int link(const char *from, const char *to) { return linkat(AT_FDCWD, from, AT_FDCWD, to, 0); }
@@ -211,6 +263,7 @@ int unlinkat(int dir, const char *path, int flags) {
     char full[8192];
     const char *name = at_below(dir, path, full);
     if (!name) return (int)syscall(SYS_unlinkat, dir, path, flags);
+    REFUSED_IF(has("readonly:"), EROFS)
     LOGGED(int, (int)syscall(SYS_unlinkat, dir, path, flags),
            put(flags & AT_REMOVEDIR ? 'D' : 'U', 0, 0, name, NULL, NULL, 0))
 }
@@ -221,6 +274,7 @@ int mkdirat(int dir, const char *path, mode_t mode) {
     char full[8192];
     const char *name = at_below(dir, path, full);
     if (!name) return (int)syscall(SYS_mkdirat, dir, path, mode);
+    REFUSED_IF(has("readonly:"), EROFS)
     LOGGED(int, (int)syscall(SYS_mkdirat, dir, path, mode), put('M', 0, 0, name, NULL, NULL, 0))
 }
 int mkdir(const char *path, mode_t mode) { return mkdirat(AT_FDCWD, path, mode); }
