@@ -4,6 +4,7 @@ use std::{any::Any, error::Error as StdError};
 
 use forebay_format::{DType, Error as FormatError};
 use forebay_loader::Error as LoaderError;
+use forebay_query::Error as QueryError;
 use forebay_storage::Error as StorageError;
 use forebay_versioning::Error as VersionError;
 use pyo3::{exceptions::PyIndexError, prelude::*};
@@ -27,6 +28,9 @@ pub(crate) enum Error {
     /// Loading.
     #[error(transparent)]
     Loader(#[from] LoaderError),
+    /// Filters.
+    #[error(transparent)]
+    Query(#[from] QueryError),
     /// NumPy can't hold the dtype.
     #[error("NumPy has no {dtype}{hint}")]
     NoNumpyDType {
@@ -114,6 +118,7 @@ impl Error {
             Self::Storage(error) => of_storage(error),
             Self::Version(error) => of_version(error),
             Self::Loader(error) => of_loader(error),
+            Self::Query(error) => of_query(error),
             Self::NoNumpyDType { .. } => "DTypeError",
             Self::UnknownCodec { .. } => "SchemaError",
             Self::OtherSchema { .. } => "ExistsError",
@@ -207,6 +212,15 @@ fn of_loader(error: &LoaderError) -> &'static str {
         LoaderError::Storage(error) => of_storage(error),
         LoaderError::Died { .. } => "InternalError",
         _ => "LoaderError",
+    }
+}
+
+fn of_query(error: &QueryError) -> &'static str {
+    match error {
+        QueryError::NoColumns { .. } => "ArgumentError",
+        QueryError::Mask { .. } => "DataError",
+        QueryError::Lake(error) => of_version(error),
+        _ => "Error",
     }
 }
 

@@ -5,7 +5,7 @@
 //! | module | is |
 //! |---|---|
 //! | `session` | a lake opened at a version; what waits for a commit (`append`) |
-//! | `rows` | rows of a table by number |
+//! | `rows`, `filter` | rows of a table, by number or by what a function says |
 //! | `loader` | epochs of batches |
 //! | `dlpack`, `array` | memory of Rust as tensors of Python, without a copy |
 //! | `fork`, `wait` | what holds after a fork; waiting without the GIL |
@@ -15,6 +15,7 @@ mod array;
 mod batch;
 mod dlpack;
 mod error;
+mod filter;
 mod fork;
 mod gpu;
 mod loader;

@@ -5,7 +5,7 @@ use std::{
     sync::{Arc, Mutex},
 };
 
-use forebay_format::{Column, ColumnData, CommitId, DType, FieldId, OwnedValues};
+use forebay_format::{Column, ColumnData, CommitId, FieldId, OwnedValues};
 use forebay_versioning::{At, Lake, Rows as Chosen, Selection, Table, Verify};
 use numpy::{PyArray1, PyReadonlyArray1};
 use pyo3::{
@@ -17,10 +17,11 @@ use crate::{
     array,
     batch::{self, Delivered},
     error::{Error, Result},
+    filter::filter,
     fork::Owned,
     schema::{self, Plain},
     session::{Place, lock},
-    values::{fixed_shape, one_to_python, to_python, unpack},
+    values::{fixed_shape, one_to_python, to_python, validity_of},
     wait::{block_on, detached},
 };
 
@@ -197,14 +198,7 @@ impl Open {
             Wanted::Run(run) => block_on(py, || table.read(name, run.clone()))?,
             Wanted::List(list) => block_on(py, || table.take(name, list))?,
         };
-        let valid = match (&plan.fixed, plan.column.nullable) {
-            (Some(_), true) => {
-                let bytes = data.validity.as_ref().map_or_else(|| vec![1; data.rows], |bits| unpack(bits, data.rows));
-                let shape = [bytes.len()];
-                Some(array::over(py, Arc::new(crate::dlpack::Memory::of_vec(bytes)), 0, DType::Bool, &shape)?)
-            }
-            _ => None,
-        };
+        let valid = validity_of(py, &plan.column, &data)?;
         Ok((to_python(py, &plan.column, data)?, valid))
     }
 
@@ -362,6 +356,19 @@ impl Rows {
         let open = self.open(py)?;
         let list = self.numbers(&open, &rows)?;
         let selection = Selection::new(open.selection.table().clone(), chosen(list))?;
+        Ok(Self::of(self.place.clone(), selection))
+    }
+
+    /// Whether these are all rows of the table.
+    #[getter]
+    fn whole(&self) -> bool {
+        self.chosen == Chosen::All
+    }
+
+    /// The rows of the whole table for which `ask` says true, given the values of some columns, a batch of rows at a time.
+    fn filter(&self, py: Python<'_>, columns: Vec<String>, ask: Py<PyAny>) -> Result<Self> {
+        let open = self.open(py)?;
+        let selection = filter(py, open.selection.table(), &columns, &ask)?;
         Ok(Self::of(self.place.clone(), selection))
     }
 

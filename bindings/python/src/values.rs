@@ -48,6 +48,15 @@ pub(crate) fn to_python<'py>(py: Python<'py>, column: &Column, data: ColumnData)
     }
 }
 
+/// Which rows are valid, bool [rows], for a nullable column of fixed shape; lists have None for nulls.
+pub(crate) fn validity_of<'py>(py: Python<'py>, column: &Column, data: &ColumnData) -> Result<Option<Bound<'py, PyAny>>> {
+    if !column.nullable || !matches!(data.values, OwnedValues::Fixed(_)) {
+        return Ok(None);
+    }
+    let bytes = data.validity.as_ref().map_or_else(|| vec![1; data.rows], |bits| unpack(bits, data.rows));
+    Ok(Some(array::over(py, Arc::new(Memory::of_vec(bytes)), 0, DType::Bool, &[data.rows])?))
+}
+
 /// One row: an array or a NumPy scalar, a text, bytes, or None.
 pub(crate) fn one_to_python<'py>(py: Python<'py>, column: &Column, data: ColumnData) -> Result<Bound<'py, PyAny>> {
     if !is_valid(data.validity.as_deref(), 0) {

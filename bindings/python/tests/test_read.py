@@ -135,7 +135,7 @@ def test_a_filter_keeps_the_rows_it_says_true_for(photos: fb.Dataset) -> None:
     assert view["id"][:].tolist() == list(range(3, ROWS, 10))
     assert np.array_equal(view["image"][-1], images()[493])
     assert len(view) == 50 and view[4]["id"] == 43
-    again = view.filter(lambda batch: [number > 250 for number in batch["id"]], columns="id", batch_size=7)
+    again = view.filter(lambda batch: [number > 250 for number in batch["id"]], columns="id")
     assert again["id"][:].tolist() == [number for number in range(3, ROWS, 10) if number > 250]
     assert len(photos.filter(lambda batch: np.zeros(len(batch["id"]), bool))) == 0
     assert "50 rows" in repr(view)

@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
-from ._errors import DataError, UnknownColumnError
+from ._errors import ArgumentError, DataError, UnknownColumnError
 from ._index import resolve
 from ._schema import Column, Schema
 
@@ -16,6 +16,10 @@ if TYPE_CHECKING:
     from . import _forebay
     from ._loader import NumpyLoader, Shuffle
     from ._torch import TorchLoader, TorchRows
+
+
+#: Rows of a view that a filter reads at once.
+_BLOCK = 4096
 
 
 class Rows:
@@ -84,24 +88,16 @@ class Rows:
         """The rows as dicts, in order."""
         return (self._row(row) for row in range(len(self)))
 
-    def filter(
-        self,
-        fn: Callable[[dict[str, Any]], Any],
-        columns: str | Sequence[str] | None = None,
-        *,
-        batch_size: int = 4096,
-    ) -> View:
+    def filter(self, fn: Callable[[dict[str, Any]], Any], columns: str | Sequence[str] | None = None) -> View:
         """The rows for which ``fn`` says true.
 
         Parameters
         ----------
         fn : callable
-            Takes a dict of columns (as ``rows[a:b]`` gives them) of up to ``batch_size`` rows, and returns one truth value for
-            each row: a boolean array [rows], or a list.
+            Takes a dict of columns of some thousand rows, as ``rows[a:b]`` gives them, and returns one truth value for each row: a
+            boolean array [rows], or a list. A masked truth value (a comparison with null) is not true.
         columns : str or sequence of str, optional
-            The columns that ``fn`` looks at; only they are read. All by default.
-        batch_size : int
-            The most rows to pass at once.
+            The columns that ``fn`` looks at; only they are read, in bounded memory. All by default.
 
         Returns
         -------
@@ -111,7 +107,7 @@ class Rows:
         Raises
         ------
         forebay.DataError
-            If ``fn`` returns something else than one truth value a row.
+            If ``fn`` returns something else than one truth value a row. What ``fn`` raises is raised as it is.
         """
         import numpy as np
 
@@ -119,22 +115,22 @@ class Rows:
         if isinstance(columns, str):
             columns = [columns]
         chosen = {name: _column(schema, name) for name in (schema if columns is None else columns)}
-        if batch_size < 1:
-            raise DataError(f"batch_size is at least 1, not {batch_size}")
+        if not chosen:
+            raise ArgumentError("name at least one column to choose rows by")
+
+        def ask(read: Iterable[tuple[Any, np.ndarray | None]]) -> np.ndarray:
+            parts = list(read)
+            rows = len(parts[0][0])
+            return _mask(fn({name: _finish(column, *part) for (name, column), part in zip(chosen.items(), parts)}), rows)
+
         native = self._rows()
+        if native.whole:
+            return View(native.filter(list(chosen), ask), schema)
+        # A view's rows are read by number: they may be few, and in any order.
         kept = []
-        for start in range(0, len(native), batch_size):
-            rows = range(start, min(start + batch_size, len(native)))
-            batch = {name: _read(native, name, column, rows) for name, column in chosen.items()}
-            mask = fn(batch)
-            if isinstance(mask, np.ma.MaskedArray):
-                mask = mask.filled(False)  # A comparison with null is not true.
-            mask = np.asarray(mask)
-            if mask.shape != (len(rows),) or (mask.dtype != bool and len(rows)):
-                raise DataError(
-                    f"the filter must give one truth value for each of {len(rows)} rows, not {mask.dtype} of shape {list(mask.shape)}"
-                )
-            kept.append(np.flatnonzero(mask) + start)
+        for start in range(0, len(native), _BLOCK):
+            stop = min(start + _BLOCK, len(native))
+            kept.append(np.flatnonzero(ask(native.read(name, start, stop) for name in chosen)) + start)
         return self._select(np.concatenate(kept) if kept else np.empty(0, np.int64))
 
     def select(self, rows: Any) -> View:
@@ -209,7 +205,7 @@ class Rows:
         if batch_size is None:
             given = (shuffle, seed, num_workers, prefetch_factor, distributed, rank, world_size, drop_last, memory_budget)
             if given != (False, 0, None, None, False, None, None, False, None):
-                raise DataError("without a batch_size, pass these options to torch.utils.data.DataLoader instead")
+                raise ArgumentError("without a batch_size, pass these options to torch.utils.data.DataLoader instead")
             return TorchRows(self._view(), columns)
         return TorchLoader(
             self._view(), batch_size, shuffle=shuffle, columns=columns, seed=seed, num_workers=num_workers,
@@ -356,11 +352,14 @@ def _decode(column: Column, value: Any) -> Any:
 
 def _read(native: _forebay.Rows, name: str, column: Column, rows: range | np.ndarray) -> Any:
     if isinstance(rows, range) and rows.step == 1:
-        values, valid = native.read(name, rows.start, rows.stop)
-    else:
-        import numpy as np
+        return _finish(column, *native.read(name, rows.start, rows.stop))
+    import numpy as np
 
-        values, valid = native.take(name, np.asarray(rows, np.int64))
+    return _finish(column, *native.take(name, np.asarray(rows, np.int64)))
+
+
+def _finish(column: Column, values: Any, valid: np.ndarray | None) -> Any:
+    """What the native side read, as the user gets it."""
     if valid is not None:
         import numpy as np
 
@@ -369,6 +368,18 @@ def _read(native: _forebay.Rows, name: str, column: Column, rows: range | np.nda
     if column.dtype == "json":
         return [_decode(column, value) for value in values]
     return values
+
+
+def _mask(said: Any, rows: int) -> np.ndarray:
+    """What a filter said, as one bool a row."""
+    import numpy as np
+
+    if isinstance(said, np.ma.MaskedArray):
+        said = said.filled(False)
+    mask = np.asarray(said)
+    if mask.shape != (rows,) or (mask.dtype != bool and rows):
+        raise DataError(f"the filter must give one truth value for each of {rows} rows, not {mask.dtype} of shape {list(mask.shape)}")
+    return np.ascontiguousarray(mask, bool)
 
 
 def _describe(what: str, url: str, schema: Mapping[str, Column]) -> str:
