@@ -11,7 +11,7 @@ use crate::plan::Limits;
 ///
 /// | option | meaning | default |
 /// |---|---|---|
-/// | `concurrency` | requests in flight at once | 64 |
+/// | `concurrency` | requests in flight at once | 256 |
 /// | `coalesce_gap` | ranges at most this many bytes apart are read together | 256 KiB remote, 16 KiB local |
 /// | `read_size` | longest single read, bytes | 8 MiB |
 /// | `part_size` | bytes of one part of an upload, at least 5 MiB | 16 MiB |
@@ -111,7 +111,7 @@ const SMALLEST_PART: u64 = 5 << 20;
 impl Tuning {
     /// The defaults for a store across a network.
     pub(crate) const REMOTE: Self = Self {
-        concurrency: 64,
+        concurrency: 256,
         limits: Limits { gap: 256 << 10, max: 8 << 20 },
         part_size: 16 << 20,
         parts_in_flight: 4,

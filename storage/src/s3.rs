@@ -247,3 +247,105 @@ impl std::fmt::Debug for Config {
         f.debug_map().entries(shown).finish()
     }
 }
+
+#[cfg(test)]
+mod tests {
+    #![allow(clippy::unwrap_used)]
+    use super::*;
+    use crate::Storage;
+
+    fn open(options: &[(&str, &str)], variables: &[(&str, &str)]) -> Result<Storage> {
+        let environment = |name: &str| variables.iter().find(|(n, _)| *n == name).map(|(_, v)| (*v).to_owned());
+        Storage::open_in("s3://bucket/lake", &options.iter().copied().collect(), &environment)
+    }
+
+    fn config(options: &[(&str, &str)], variables: &[(&str, &str)]) -> HashMap<Key, String> {
+        let environment = |name: &str| variables.iter().find(|(n, _)| *n == name).map(|(_, v)| (*v).to_owned());
+        let options = options.iter().copied().collect();
+        Config::new("s3://bucket/lake", "bucket", &options, Tuning::REMOTE, &environment).unwrap().s3
+    }
+
+    const KEYS: [(&str, &str); 2] = [("AWS_ACCESS_KEY_ID", "a"), ("AWS_SECRET_ACCESS_KEY", "s")];
+
+    #[test]
+    fn without_credentials_opening_fails_at_once_and_says_what_to_set() {
+        let error = open(&[], &[]).unwrap_err();
+        assert!(matches!(error, Error::NoCredentials { .. }));
+        for hint in ["s3://bucket/lake", "AWS_ACCESS_KEY_ID", "secret_access_key", "anonymous=true", "metadata_service"]
+        {
+            assert!(error.to_string().contains(hint), "{error}");
+        }
+        // An empty variable is none.
+        assert!(open(&[], &[("AWS_ACCESS_KEY_ID", ""), ("AWS_SECRET_ACCESS_KEY", " ")]).is_err());
+    }
+
+    #[test]
+    fn a_profile_is_named_as_what_is_not_read() {
+        let error = open(&[], &[("AWS_PROFILE", "work")]).unwrap_err().to_string();
+        assert!(error.contains("AWS_PROFILE is set to `work`") && error.contains("export-credentials"), "{error}");
+    }
+
+    #[test]
+    fn half_of_a_pair_of_keys_is_named() {
+        for (given, missing) in [("access_key_id", "secret_access_key"), ("secret_access_key", "access_key_id")] {
+            let error = open(&[(given, "x")], &[]).unwrap_err();
+            assert!(matches!(error, Error::NoCredentials { .. }));
+            assert!(error.to_string().contains(&format!("set the option {missing}")), "{error}");
+        }
+    }
+
+    #[test]
+    fn everything_that_says_who_asks_is_enough() {
+        let token = [("AWS_WEB_IDENTITY_TOKEN_FILE", "/t"), ("AWS_ROLE_ARN", "arn")];
+        let container =
+            [("AWS_CONTAINER_CREDENTIALS_FULL_URI", "http://x"), ("AWS_CONTAINER_AUTHORIZATION_TOKEN_FILE", "/t")];
+        for variables in [&KEYS, &token, &container] {
+            assert!(open(&[], variables).is_ok(), "{variables:?}");
+        }
+        assert!(open(&[], &[("AWS_CONTAINER_CREDENTIALS_RELATIVE_URI", "/x")]).is_ok());
+        for option in [("anonymous", "true"), ("skip_signature", "true"), ("metadata_service", "yes")] {
+            assert!(open(&[option], &[]).is_ok(), "{option:?}");
+        }
+        for option in [("anonymous", "false"), ("metadata_service", "no")] {
+            assert!(open(&[option], &[]).is_err(), "{option:?}");
+        }
+        assert!(matches!(open(&[("anonymous", "maybe")], &[]), Err(Error::InvalidOption { .. })));
+    }
+
+    #[test]
+    fn options_go_over_variables_and_credentials_are_never_mixed() {
+        let variables =
+            [KEYS[0], KEYS[1], ("AWS_SESSION_TOKEN", "t"), ("AWS_REGION", "one"), ("AWS_DEFAULT_REGION", "two")];
+        let found = config(&[("access_key_id", "b"), ("aws_secret_access_key", "c")], &variables);
+        assert_eq!(found.get(&Key::AccessKeyId).unwrap(), "b");
+        assert_eq!(found.get(&Key::SecretAccessKey).unwrap(), "c");
+        assert_eq!(found.get(&Key::Token), None, "a token belongs to the key it was issued with");
+        assert_eq!(found.get(&Key::Region).unwrap(), "one");
+        assert_eq!(config(&[("region", "three")], &variables).get(&Key::Region).unwrap(), "three");
+        assert!(open(&[("access_key_id", "b")], &variables).is_err(), "its secret is missing");
+    }
+
+    #[test]
+    fn the_endpoint_comes_from_the_option_then_the_variable_of_s3_then_the_common_one() {
+        let common = ("AWS_ENDPOINT_URL", "https://common");
+        let own = ("AWS_ENDPOINT_URL_S3", "http://own:9000");
+        let endpoint = |options, variables: &[_]| {
+            let variables: Vec<_> = KEYS.into_iter().chain(variables.iter().copied()).collect();
+            config(options, &variables).remove(&Key::Endpoint)
+        };
+        assert_eq!(endpoint(&[], &[common]).as_deref(), Some("https://common"));
+        assert_eq!(endpoint(&[], &[common, own]).as_deref(), Some("http://own:9000"));
+        assert_eq!(endpoint(&[("endpoint", "https://option")], &[common, own]).as_deref(), Some("https://option"));
+        assert_eq!(endpoint(&[("endpoint_url", "https://option")], &[]).as_deref(), Some("https://option"));
+    }
+
+    #[test]
+    fn what_debug_shows_holds_no_secret() {
+        let environment = |_: &str| None;
+        let options: Options =
+            [("access_key_id", "hunter2"), ("secret_access_key", "hunter2"), ("region", "eu")].into_iter().collect();
+        let config = Config::new("s3://b", "b", &options, Tuning::REMOTE, &environment).unwrap();
+        let shown = format!("{config:?}");
+        assert!(!shown.contains("hunter2") && shown.contains("eu"), "{shown}");
+    }
+}
