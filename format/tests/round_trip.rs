@@ -1,6 +1,6 @@
 //! What was written is read, whatever the dtype, the shape, the codec, the nulls and the sizes.
 
-use std::ops::Range;
+use std::{collections::HashSet, ops::Range};
 
 use forebay_format::*;
 use proptest::{collection::vec, prelude::*};
@@ -65,7 +65,11 @@ proptest! {
             }
             let list: Vec<u32> = list.iter().filter(|_| count > 0).map(|pick| pick.index(rows.len()) as u32).collect();
             let picked: Vec<Row> = list.iter().map(|row| rows[*row as usize].clone()).collect();
-            let read = found.read_list(&list, |block| file.fetch(block)).unwrap();
+            let mut fetched = HashSet::new();
+            let read = found.read_list(&list, |block| {
+                assert!(fetched.insert(block.offset), "a block is fetched once");
+                file.fetch(block)
+            }).unwrap();
             prop_assert_eq!(read, batch(column, &picked));
             prop_assert!(file.read(found, 0..count + 1).is_err());
             check_places(&file, found, rows);

@@ -201,12 +201,13 @@ fn null_rows_of_free_shape_are_empty() {
     check(&[0, 2, 4], &[1, 2, 3, 4]).unwrap_err();
 }
 
-/// Fails once it has got so many bytes.
+/// Fails when it has got so many bytes, and works again afterwards.
 struct Failing(usize);
 
 impl Write for Failing {
     fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
         if self.0 == 0 {
+            self.0 = usize::MAX;
             return Err(io::Error::new(io::ErrorKind::StorageFull, "no space left on device"));
         }
         let taken = bytes.len().min(self.0);
