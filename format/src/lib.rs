@@ -10,6 +10,29 @@
 //! | write rows | [`DataFileWriter`] over [`ColumnSlice`]s |
 //! | read rows | [`Footer`], [`FileIndex`], [`ColumnIndex`], then [`ColumnIndex::decode_block`] |
 //! | version them | [`meta`]: lake marker, commit, table root, manifest page, ref entry, tag |
+//! | check a whole file | [`FileIndex::sections`], [`FileIndex::check_section`] |
+//!
+//! ```
+//! use forebay_format::*;
+//!
+//! # fn main() -> Result<()> {
+//! let column = Column::new("image", DType::U8, [Dim::Fixed(2), Dim::Fixed(3)])?;
+//! let mut writer = DataFileWriter::new(Vec::new(), FileId::random(), &[column], WriteOptions::default())?;
+//! writer.push(&[ColumnSlice { rows: 2, values: Values::Fixed(b"abcdefuvwxyz"), validity: None }])?;
+//! let (bytes, file) = writer.finish()?;
+//!
+//! let index = FileIndex::parse(&bytes[file.index_offset as usize..], &file)?;
+//! let column = &index.columns()[0];
+//! let block = |block: &Block| Ok::<_, Error>(&bytes[block.offset as usize..][..block.stored as usize]);
+//! assert_eq!(column.read_rows(1..2, block)?.values, OwnedValues::Fixed(b"uvwxyz".to_vec()));
+//! // Uncompressed rows of fixed shape lie in the file as they are in memory.
+//! assert_eq!(&bytes[column.row_offset(1).unwrap() as usize..][..6], b"uvwxyz");
+//! # Ok(())
+//! # }
+//! ```
+//!
+//! The bytes are specified in `docs/format.md`. Input is hostile: whatever is parsed is verified first, under limits, and an
+//! error names its place.
 
 mod bytes;
 mod checksum;
