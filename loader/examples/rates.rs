@@ -8,7 +8,10 @@
 //! request.
 #![allow(clippy::unwrap_used, clippy::print_stdout, clippy::panic)]
 
-use std::{sync::Arc, time::{Duration, Instant}};
+use std::{
+    sync::Arc,
+    time::{Duration, Instant},
+};
 
 use forebay_format::{Column, ColumnSlice, DType, Dim, Schema, Values};
 use forebay_loader::{Batches, HostDevice, Loader, LoaderOptions, Shuffle, Window};
@@ -36,7 +39,8 @@ fn write(storage: Storage, rows: usize) {
     let fixed = |name: &str, dtype, shape: &[u32]| {
         Column::new(name, dtype, shape.iter().copied().map(Dim::Fixed).collect::<Vec<_>>()).unwrap()
     };
-    let columns = [fixed("image", DType::U8, &[3, 224, 224]), fixed("label", DType::I64, &[]), fixed("id", DType::I64, &[])];
+    let columns =
+        [fixed("image", DType::U8, &[3, 224, 224]), fixed("label", DType::I64, &[]), fixed("id", DType::I64, &[])];
     let lake = block_on(Lake::create(storage)).unwrap();
     let mut transaction = block_on(lake.begin("main")).unwrap();
     transaction.create_table("main", Schema::new(columns.to_vec()).unwrap()).unwrap();
@@ -91,8 +95,13 @@ fn local(folder: &str, rows: usize) {
     let window = Shuffle::Windowed(Window::default());
     for (name, shuffle) in [("global", Shuffle::Global), ("windowed", window), ("off", Shuffle::Off)] {
         let table = table(open());
-        let options =
-            LoaderOptions { batch_size: BATCH, shuffle, prefetch: 2, memory_budget: 8 << 30, ..LoaderOptions::default() };
+        let options = LoaderOptions {
+            batch_size: BATCH,
+            shuffle,
+            prefetch: 2,
+            memory_budget: 8 << 30,
+            ..LoaderOptions::default()
+        };
         let loader = Loader::new(Selection::all(table.clone()), options, HostDevice::new(2).unwrap()).unwrap();
         let order = loader.order(0);
         // Maps of their own, all touched before: the loader has to bring its own pages in.
@@ -211,10 +220,11 @@ fn ranged(storage: &Storage, table: &Table, size: u64, bytes: u64) -> f64 {
     }
     let started = Instant::now();
     block_on(async {
-        let reads = futures::stream::iter(reads.into_iter().filter(|(_, range)| !range.is_empty()).map(|(path, range)| {
-            let storage = storage.clone();
-            tokio::spawn(async move { storage.get_range(&path, range).await.unwrap().len() })
-        }));
+        let reads =
+            futures::stream::iter(reads.into_iter().filter(|(_, range)| !range.is_empty()).map(|(path, range)| {
+                let storage = storage.clone();
+                tokio::spawn(async move { storage.get_range(&path, range).await.unwrap().len() })
+            }));
         reads.buffer_unordered(64).for_each(|_| async {}).await;
     });
     started.elapsed().as_secs_f64()

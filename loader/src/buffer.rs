@@ -161,21 +161,64 @@ impl Allocation {
     fn new(size: usize) -> Option<Self> {
         let align = if size >= HUGE { HUGE } else { ALIGNMENT };
         let layout = Layout::from_size_align(size, align).ok()?;
-        // SAFETY: `size_class` never gives zero.
-        let start = NonNull::new(unsafe { alloc_zeroed(layout) })?;
         #[cfg(target_os = "linux")]
         if size >= HUGE {
-            // SAFETY: the range is the allocation's own. This is advice about pages; a refusal changes nothing.
-            unsafe { libc::madvise(start.as_ptr().cast(), size, libc::MADV_HUGEPAGE) };
+            return Some(Self { start: pages::map(size)?, layout });
         }
+        // SAFETY: `size_class` never gives zero.
+        let start = NonNull::new(unsafe { alloc_zeroed(layout) })?;
         Some(Self { start, layout })
     }
 }
 
 impl Drop for Allocation {
     fn drop(&mut self) {
+        #[cfg(target_os = "linux")]
+        if self.layout.size() >= HUGE {
+            pages::unmap(self.start, self.layout.size());
+            return;
+        }
         // SAFETY: it was allocated with this layout, and nobody else frees it.
         unsafe { dealloc(self.start.as_ptr(), self.layout) }
+    }
+}
+
+/// Pages from the system, which are zero and cost nothing until they are touched. An allocator would zero them again.
+#[cfg(target_os = "linux")]
+mod pages {
+    use std::ptr::NonNull;
+
+    use super::HUGE;
+
+    /// `size` bytes from a multiple of [`HUGE`].
+    pub(super) fn map(size: usize) -> Option<NonNull<u8>> {
+        let size = size.checked_next_multiple_of(4096)?;
+        let whole = size.checked_add(HUGE)?;
+        let (protection, flags) = (libc::PROT_READ | libc::PROT_WRITE, libc::MAP_PRIVATE | libc::MAP_ANONYMOUS);
+        // SAFETY: a new anonymous mapping at an address of the system's choice touches nothing that exists.
+        let address = unsafe { libc::mmap(std::ptr::null_mut(), whole, protection, flags, -1, 0) };
+        if address == libc::MAP_FAILED {
+            return None;
+        }
+        let address = NonNull::new(address.cast::<u8>())?;
+        let head = address.as_ptr().align_offset(HUGE);
+        // SAFETY: `head` is less than HUGE, and `size + HUGE` bytes were mapped.
+        let (start, end) = unsafe { (address.add(head), address.add(head + size)) };
+        unmap(address, head);
+        unmap(end, HUGE - head);
+        // SAFETY: the range is ours. This is advice about pages; a refusal changes nothing.
+        unsafe { libc::madvise(start.as_ptr().cast(), size, libc::MADV_HUGEPAGE) };
+        Some(start)
+    }
+
+    /// Gives pages back that [`map`] mapped and nobody points to any more.
+    pub(super) fn unmap(start: NonNull<u8>, size: usize) {
+        let size = size.next_multiple_of(4096);
+        if size > 0 {
+            // SAFETY: as promised by the callers in this file, which own the range.
+            let failed = unsafe { libc::munmap(start.as_ptr().cast(), size) };
+            debug_assert_eq!(failed, 0);
+        }
     }
 }
 

@@ -51,7 +51,9 @@ pub enum Error {
         waiting: Vec<String>,
     },
     /// The process was forked after the loader was made: its threads stayed behind.
-    #[error("the loader was made before this process was forked, and its threads stayed behind: open the lake again in the child")]
+    #[error(
+        "the loader was made before this process was forked, and its threads stayed behind: open the lake again in the child"
+    )]
     Forked,
     /// A thread of the loader died.
     #[error("the loader's {thread} thread died: please report this with the log")]

@@ -47,7 +47,8 @@ impl Loader {
             None => schema.columns.clone(),
             Some(names) => names.iter().map(|name| schema.column(name).cloned()).collect::<Result<_, _>>()?,
         };
-        let columns = columns.into_iter().map(|column| JobColumn { name: column.name.as_str().into(), column }).collect();
+        let columns =
+            columns.into_iter().map(|column| JobColumn { name: column.name.as_str().into(), column }).collect();
         if let Shuffle::Windowed(window) = options.shuffle
             && window.lanes % options.world != 0
         {

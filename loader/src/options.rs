@@ -37,7 +37,8 @@ pub struct LoaderOptions {
     pub prefetch: usize,
     /// Threads that check and decode what was fetched; 0 for one a core. The device has its own for copying.
     pub threads: usize,
-    /// Requests in flight.
+    /// Requests in flight; four times as many for the first batch, which waits for nothing else. The storage has a limit of
+    /// its own.
     pub io_concurrency: usize,
     /// Bytes of memory for fetched rows and prefetched batches. Mapped files don't count.
     pub memory_budget: u64,
@@ -70,7 +71,8 @@ impl Default for LoaderOptions {
 
 impl LoaderOptions {
     pub(crate) fn check(&self) -> Result<()> {
-        let fail = |option, value: &dyn ToString, reason| Err(Error::Option { option, value: value.to_string(), reason });
+        let fail =
+            |option, value: &dyn ToString, reason| Err(Error::Option { option, value: value.to_string(), reason });
         if self.batch_size == 0 {
             return fail("batch_size", &self.batch_size, "a batch needs a row");
         }

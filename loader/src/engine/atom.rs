@@ -134,9 +134,8 @@ impl Atom {
     fn ragged(&self, file: &OpenFile, position: usize, rank: usize, raw: &[u8]) -> Result<Content> {
         let index = &file.index().columns()[position];
         let first = index.block(self.blocks.start);
-        let block = index
-            .ragged_block(self.blocks.start, &raw[..first.raw as usize])
-            .map_err(|source| object(file, source))?;
+        let block =
+            index.ragged_block(self.blocks.start, &raw[..first.raw as usize]).map_err(|source| object(file, source))?;
         let mut starts = vec![block.rows() * (4 + 4 * rank)];
         let mut shapes = Vec::new();
         let mut media = None;

@@ -9,11 +9,7 @@ use std::{
 use crossbeam_channel::{Receiver, Sender};
 use forebay_versioning::OpenFile;
 
-use super::{
-    Job, JobColumn, Shared,
-    atom::Block,
-    cache::Slot,
-};
+use super::{Job, JobColumn, Shared, atom::Block, cache::Slot};
 use crate::{
     Batch, BatchColumn, BatchValues, Error, Result,
     device::{ColumnPlan, GatherPlan, Gathered, MappedColumn, PlanLayout, Region, Source},

@@ -22,12 +22,7 @@ use super::{
     cache::{Cache, Slot},
     fetch::{Extent, Limits},
 };
-use crate::{
-    Error, LoaderOptions, Result,
-    ledger::Reservation,
-    order::Group,
-    stats::Route,
-};
+use crate::{Error, LoaderOptions, Result, ledger::Reservation, order::Group, stats::Route};
 
 /// How many plans may wait to be gathered: enough for the requests in flight to find work, also with small batches.
 pub(crate) fn lookahead(options: &LoaderOptions) -> usize {
@@ -81,6 +76,7 @@ impl Feeder {
         let decoders = if job.options.threads == 0 { cores } else { job.options.threads };
         let limits = Limits {
             requests: Semaphore::new(job.options.io_concurrency),
+            urgent: Semaphore::new(job.options.io_concurrency.saturating_mul(4).min(Semaphore::MAX_PERMITS)),
             decoders: Semaphore::new(decoders),
         };
         let files = vec![vec![None; table.fragments().len()]; job.columns.len()];
@@ -108,7 +104,8 @@ impl Feeder {
         if open.is_none() || (self.fetches && self.request_batch(step, &positions, &indexes)?.is_none()) {
             return Ok(None);
         }
-        let columns = (0..self.job.columns.len()).map(|column| self.places(column, &locations)).collect::<Result<_>>()?;
+        let columns =
+            (0..self.job.columns.len()).map(|column| self.places(column, &locations)).collect::<Result<_>>()?;
         Ok(Some(Planned { step, positions, rows, columns }))
     }
 
@@ -199,15 +196,15 @@ impl Feeder {
             if open.left == 0 {
                 self.groups.remove(&group);
             }
-            if !together.is_empty() && self.request(&together)?.is_none() {
+            if !together.is_empty() && self.request(&together, false)?.is_none() {
                 return Ok(None);
             }
         }
-        if alone.is_empty() { Ok(Some(())) } else { self.request(&alone) }
+        if alone.is_empty() { Ok(Some(())) } else { self.request(&alone, step == 0) }
     }
 
     /// Announces one use of each of these rows, and requests the blocks that nobody has requested.
-    fn request(&mut self, indexes: &[u64]) -> Step<()> {
+    fn request(&mut self, indexes: &[u64], urgent: bool) -> Step<()> {
         let (_, locations) = self.locate(indexes)?;
         if self.open_files(&locations)?.is_none() {
             return Ok(None);
@@ -227,7 +224,7 @@ impl Feeder {
             }
             missing.sort_unstable_by_key(|atom| (atom.key.fragment, atom.stored.start));
             for atoms in coalesce(missing) {
-                if self.send(column, atoms)?.is_none() {
+                if self.send(column, atoms, urgent)?.is_none() {
                     return Ok(None);
                 }
             }
@@ -236,7 +233,7 @@ impl Feeder {
     }
 
     /// Sends one request, once there is memory for what it brings.
-    fn send(&mut self, column: usize, atoms: Vec<Atom>) -> Step<()> {
+    fn send(&mut self, column: usize, atoms: Vec<Atom>, urgent: bool) -> Step<()> {
         let Some((first, last)) = atoms.first().zip(atoms.last()) else { return Ok(Some(())) };
         let range = first.stored.start..last.stored.end;
         let rows = first.rows.start..last.rows.end.max(first.rows.end);
@@ -251,7 +248,7 @@ impl Feeder {
         });
         let atoms = slots.collect();
         let name = self.job.columns[column].name.clone();
-        let extent = Extent { column: name, file, position, range, rows, atoms, reservation };
+        let extent = Extent { column: name, file, position, range, rows, atoms, reservation, urgent };
         self.shared.requested.fetch_add(1, Ordering::SeqCst);
         self.runtime.spawn(extent.run(self.job.clone(), self.shared.clone(), self.limits.clone()));
         Ok(Some(()))

@@ -2,17 +2,18 @@
 
 use std::{
     ops::Range,
-    sync::{
-        Arc, Mutex,
-        atomic::Ordering,
-    },
+    sync::{Arc, Mutex, atomic::Ordering},
 };
 
 use bytes::Bytes;
 use forebay_versioning::OpenFile;
 use tokio::sync::Semaphore;
 
-use super::{Job, Shared, atom::{Atom, Block}, cache::Slot};
+use super::{
+    Job, Shared,
+    atom::{Atom, Block},
+    cache::Slot,
+};
 use crate::{Error, Result, error::RowsOf, ledger::Reservation};
 
 /// Neighbouring atoms that one request brings.
@@ -27,6 +28,8 @@ pub(crate) struct Extent {
     pub(crate) rows: Range<u32>,
     pub(crate) atoms: Vec<(Atom, Arc<Slot>)>,
     pub(crate) reservation: Reservation,
+    /// Whether it is for the first batch, which waits for nothing else.
+    pub(crate) urgent: bool,
 }
 
 /// Who may fetch and decode at once.
@@ -34,6 +37,8 @@ pub(crate) struct Extent {
 pub(crate) struct Limits {
     /// Requests in flight.
     pub(crate) requests: Semaphore,
+    /// Requests of the first batch in flight.
+    pub(crate) urgent: Semaphore,
     /// Threads that decode.
     pub(crate) decoders: Semaphore,
 }
@@ -68,7 +73,7 @@ impl Extent {
             None
         } else {
             // The semaphores are never closed.
-            let _permit = limits.requests.acquire().await;
+            let _permit = if self.urgent { limits.urgent.acquire().await } else { limits.requests.acquire().await };
             Some(self.fetch(job, shared).await?)
         };
         let _permit = limits.decoders.acquire().await;

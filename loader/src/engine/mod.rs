@@ -114,12 +114,8 @@ impl Epoch {
         });
         let (plan_sender, plans) = bounded(feeder::lookahead(&job.options));
         let (batch_sender, batches) = bounded(job.options.prefetch - 1);
-        let mut epoch = Self {
-            shared: shared.clone(),
-            batches: Some(batches),
-            threads: Vec::new(),
-            process: std::process::id(),
-        };
+        let mut epoch =
+            Self { shared: shared.clone(), batches: Some(batches), threads: Vec::new(), process: std::process::id() };
         let feeder = feeder::Feeder::new(job.clone(), shared.clone(), runtime, plan_sender);
         epoch.spawn("feeder", move || feeder.run())?;
         let builder = builder::Builder::new(job, shared, batch_sender);

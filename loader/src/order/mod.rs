@@ -120,9 +120,7 @@ impl Order {
     pub fn new(rows: u64, row_bytes: u64, shuffle: Shuffle, seed: u64, epoch: u64) -> Self {
         let purpose = "forebay 2025 epoch order";
         match shuffle {
-            Shuffle::Off => {
-                Self { rows, unit_rows: Window::default().unit_rows(row_bytes), kind: OrderKind::Off }
-            }
+            Shuffle::Off => Self { rows, unit_rows: Window::default().unit_rows(row_bytes), kind: OrderKind::Off },
             Shuffle::Global => {
                 let key = Key::new(purpose, &[seed, epoch, 1]);
                 Self { rows, unit_rows: 1, kind: OrderKind::Global(Permutation::new(rows, &key, Purpose::Rows, 0, 0)) }

@@ -12,8 +12,11 @@ fn any_shuffle() -> impl Strategy<Value = Shuffle> {
         Just(Shuffle::Off),
         Just(Shuffle::Global),
         Just(Shuffle::Windowed(Window::default())),
-        (1_u32..20, 1_u32..4, 1_u64..20_000)
-            .prop_map(|(lanes, window, unit_bytes)| Shuffle::Windowed(Window { lanes, window, unit_bytes })),
+        (1_u32..20, 1_u32..4, 1_u64..20_000).prop_map(|(lanes, window, unit_bytes)| Shuffle::Windowed(Window {
+            lanes,
+            window,
+            unit_bytes
+        })),
     ]
 }
 
@@ -61,7 +64,19 @@ fn any_case() -> impl Strategy<Value = Case> {
         let (threads, prefetch, io_concurrency, verify) = engine;
         let tail = if short { Tail::Short } else { Tail::Drop };
         Case {
-            rows, commits, seed, world, batch_size, threads, prefetch, io_concurrency, shuffle, tail, selected, verify, remote,
+            rows,
+            commits,
+            seed,
+            world,
+            batch_size,
+            threads,
+            prefetch,
+            io_concurrency,
+            shuffle,
+            tail,
+            selected,
+            verify,
+            remote,
         }
     })
 }

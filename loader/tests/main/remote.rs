@@ -44,8 +44,10 @@ fn every_stored_byte_of_an_epoch_is_requested_once() {
             model.assert_batch(&batch.unwrap());
         }
         let stats = batches.stats();
-        let mut ranges: Vec<_> =
-            reads(&store).into_iter().map(|read| (read.path, read.range.clone().map(|range| (range.start, range.end)))).collect();
+        let mut ranges: Vec<_> = reads(&store)
+            .into_iter()
+            .map(|read| (read.path, read.range.clone().map(|range| (range.start, range.end))))
+            .collect();
         ranges.sort_unstable();
         for pair in ranges.windows(2) {
             let apart = pair[0].0 != pair[1].0 || pair[0].1.unwrap().1 <= pair[1].1.unwrap().0;

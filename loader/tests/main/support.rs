@@ -85,8 +85,12 @@ impl Model {
         let options = WriteOptions { chunk_bytes: 700, block_bytes: 128, buffer_bytes: 8192 };
         let writer = block_on(transaction.writer("main")).unwrap();
         let mut writer = writer.with_options(options).with_file_bytes(20 << 10);
-        let owned: Vec<Owned> =
-            self.columns.iter().zip(&self.cells).map(|(column, cells)| Owned::new(column, &cells[start..end])).collect();
+        let owned: Vec<Owned> = self
+            .columns
+            .iter()
+            .zip(&self.cells)
+            .map(|(column, cells)| Owned::new(column, &cells[start..end]))
+            .collect();
         let slices: Vec<_> = owned.iter().map(Owned::slice).collect();
         writer.push(&slices).unwrap();
         transaction.append(writer.finish().unwrap());
@@ -114,7 +118,13 @@ fn cell(column: &Column, row: usize, random: &mut StdRng) -> Cell {
         .iter()
         .map(|dim| match dim {
             Dim::Fixed(length) => *length,
-            Dim::Free => if valid { random.random_range(0..5) * random.random_range(0..3) } else { 0 },
+            Dim::Free => {
+                if valid {
+                    random.random_range(0..5) * random.random_range(0..3)
+                } else {
+                    0
+                }
+            }
         })
         .collect();
     let length = match column.dtype.item_size() {
@@ -126,7 +136,7 @@ fn cell(column: &Column, row: usize, random: &mut StdRng) -> Cell {
     if column.name == "id" {
         bytes.copy_from_slice(&(row as i64).to_le_bytes());
     } else if column.dtype == DType::Utf8 {
-        bytes.iter_mut().for_each(|byte| *byte = random.random_range(b'a'..b'z'));
+        bytes.iter_mut().for_each(|byte| *byte = random.random_range(b'a'..=b'z'));
     } else {
         random.fill_bytes(&mut bytes);
     }
@@ -193,7 +203,11 @@ fn cells(column: &forebay_loader::BatchColumn, rows: usize) -> Vec<Cell> {
             assert_eq!(buffer.len(), shape.iter().product::<usize>() * item);
             assert_eq!(buffer.as_ptr() as usize % forebay_loader::ALIGNMENT, 0);
             let row = buffer.len() / rows;
-            let cell = |index: usize| Cell { bytes: buffer[index * row..][..row].to_vec(), shape: vec![], valid: valid(index) };
+            let cell = |index: usize| Cell {
+                bytes: buffer[index * row..][..row].to_vec(),
+                shape: vec![],
+                valid: valid(index),
+            };
             (0..rows).map(cell).collect()
         }
         BatchValues::Ragged { offsets, shapes, bytes } => {
