@@ -23,6 +23,9 @@ pub enum Verify {
     Never,
 }
 
+/// Reads of at least this many bytes bring their pages into the map; below, a fault brings neighbours in just as well.
+const POPULATE_BYTES: usize = 32 << 10;
+
 /// A data file, opened once and shared by all who read it.
 pub struct OpenFile {
     path: String,
@@ -174,6 +177,10 @@ impl OpenFile {
             return Ok(false);
         }
         map.read_at(offset, out)?;
+        if verify == Verify::First && out.len() >= POPULATE_BYTES {
+            // The pages are in memory now; the next epoch finds them in the map as well, without a fault for each.
+            map.populate(offset..offset + out.len() as u64)?;
+        }
         let mut rest = &out[..];
         for block in blocks {
             let (stored, behind) = rest.split_at(column.block(block).stored as usize);
