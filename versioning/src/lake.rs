@@ -296,7 +296,6 @@ pub(crate) async fn find(storage: &Storage, at: &At) -> Result<(CommitId, Pointe
                 Err(error) => return Err(error.into()),
             };
             let tag = Tag::decode(&bytes).map_err(Error::object(&path))?;
-            tag.commit.check(&tag.embedded).map_err(Error::object(&path))?;
             let commit = Commit::decode(&tag.embedded).map_err(Error::object(&path))?;
             Ok((commit.id, tag.commit, commit))
         }

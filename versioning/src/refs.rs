@@ -35,9 +35,8 @@ pub(crate) async fn entry(storage: &Storage, branch: &str, sequence: u64) -> Res
     let path = names::entry(branch, sequence);
     match storage.get(&path).await {
         Ok(bytes) => {
-            let entry = RefEntry::decode(&bytes).map_err(Error::object(&path))?;
-            entry.commit.check(&entry.embedded).map_err(Error::object(&path))?;
-            Ok(Some(entry))
+            // Decoding also holds the embedded commit against its pointer.
+            RefEntry::decode(&bytes).map_err(Error::object(&path)).map(Some)
         }
         Err(error) if error.is_not_found() => Ok(None),
         Err(error) => Err(error.into()),

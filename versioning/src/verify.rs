@@ -51,11 +51,7 @@ impl Lake {
     ///
     /// # Errors
     /// As [`verify`](Self::verify).
-    pub async fn verify_all(
-        &self,
-        versions: &[At],
-        mut progress: impl FnMut(&Verification),
-    ) -> Result<Verification> {
+    pub async fn verify_all(&self, versions: &[At], mut progress: impl FnMut(&Verification)) -> Result<Verification> {
         let mut walk =
             Walk { lake: self, found: Verification::default(), seen: HashSet::new(), files: BTreeMap::new() };
         walk.marker().await?;
