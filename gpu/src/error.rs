@@ -55,6 +55,12 @@ pub enum Error {
         /// The memory's length.
         length: u64,
     },
+    /// The system refused a thread.
+    #[error("a thread could not be started: {reason}")]
+    Threads {
+        /// What it said.
+        reason: String,
+    },
     /// What is to be done to a column's rows doesn't fit its shape or type.
     #[error("the finish does not fit the rows: {reason}")]
     Finish {

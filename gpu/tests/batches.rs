@@ -105,7 +105,7 @@ impl Source {
 
     /// Gathers it as a batch of its own, from memory registered for it.
     pub(crate) fn gather(&self, device: &CudaDevice) -> Result<Gathered> {
-        device.gather(&[self.column(&self.regions(device), None)], &[])
+        device.gather(&[self.column(&self.regions(device), None)], &[], Box::new(()))
     }
 }
 

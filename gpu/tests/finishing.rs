@@ -48,7 +48,7 @@ fn the_kernel_and_the_host_make_the_same_bytes_of_any_image() {
         let seeds: Vec<_> = (0..count as u64).map(|row| row * 77 + u64::from(seed)).collect();
         let regions = source.regions(&device);
         let finishing = Finishing { prepared: &prepared, seeds: &seeds };
-        let gathered = device.gather(&[source.column(&regions, Some(finishing))], &[]).unwrap();
+        let gathered = device.gather(&[source.column(&regions, Some(finishing))], &[], Box::new(())).unwrap();
         prop_assert_eq!(gathered.columns[0].to_host().unwrap(), source.finished(&prepared, &seeds));
     });
 }

@@ -21,7 +21,7 @@ fn every_byte_arrives_by_every_route_whatever_the_length_and_alignment_of_its_ro
     proptest!(ProptestConfig::with_cases(60), |(a in sources(), b in sources(), extra in prop::collection::vec(any::<u8>(), 0..50))| {
         for device in &devices {
             let regions = [a.regions(device), b.regions(device)];
-            let gathered = device.gather(&[a.column(&regions[0], None), b.column(&regions[1], None)], &[&extra]).unwrap();
+            let gathered = device.gather(&[a.column(&regions[0], None), b.column(&regions[1], None)], &[&extra], Box::new(())).unwrap();
             prop_assert_eq!(&gathered.columns[0].to_host().unwrap(), &a.expected());
             prop_assert_eq!(&gathered.columns[1].to_host().unwrap(), &b.expected());
             prop_assert_eq!(&gathered.extras[0].to_host().unwrap(), &extra);
@@ -80,7 +80,7 @@ fn memory_over_the_registered_budget_is_not_registered_and_the_reason_says_so() 
         refused.starts_with("480977 bytes of registered memory are needed, and 0 of the budget of 300000"),
         "{refused}"
     );
-    let gathered = device.gather(&[source.column(&regions, None)], &[]).unwrap();
+    let gathered = device.gather(&[source.column(&regions, None)], &[], Box::new(())).unwrap();
     assert_eq!(gathered.columns[0].to_host().unwrap(), source.expected());
     assert_eq!(mock.get(Setting::Registrations), 0);
 }
@@ -94,7 +94,7 @@ fn a_file_is_registered_once_for_all_devices_and_released_by_the_last() {
     let regions = [source.regions(&first), source.regions(&second)];
     assert_eq!(mock.get(Setting::Registrations), 2);
     for (device, regions) in [&first, &second].into_iter().zip(&regions) {
-        let gathered = device.gather(&[source.column(regions, None)], &[]).unwrap();
+        let gathered = device.gather(&[source.column(regions, None)], &[], Box::new(())).unwrap();
         assert_eq!(gathered.columns[0].device(), device.ordinal());
         assert_eq!(gathered.columns[0].to_host().unwrap(), source.expected());
     }
@@ -126,7 +126,7 @@ fn offsets_that_do_not_ascend_or_seeds_that_are_missing_are_refused() {
     let source = Source::fixed(3, 10, 5);
     let regions = source.regions(&device);
     let finishing = forebay_gpu::Finishing { prepared: &prepared, seeds: &[1, 2] };
-    let error = device.gather(&[source.column(&regions, Some(finishing))], &[]).unwrap_err();
+    let error = device.gather(&[source.column(&regions, Some(finishing))], &[], Box::new(())).unwrap_err();
     assert_eq!(error.to_string(), "the finish does not fit the rows: 3 rows with 2 seeds, and images of 10 bytes");
 }
 
@@ -134,7 +134,7 @@ fn offsets_that_do_not_ascend_or_seeds_that_are_missing_are_refused() {
 fn an_empty_batch_is_a_batch() {
     let mock = Mock::start();
     let device = mock.device();
-    let gathered = device.gather(&[Source::fixed(0, 100, 1).column(&[], None)], &[&[]]).unwrap();
+    let gathered = device.gather(&[Source::fixed(0, 100, 1).column(&[], None)], &[&[]], Box::new(())).unwrap();
     assert!(gathered.columns[0].is_empty() && gathered.columns[0].to_host().unwrap().is_empty());
     assert!(gathered.extras[0].ready().unwrap());
     assert_eq!(noise(3, 1).len(), 3);

@@ -28,7 +28,7 @@ fn wrong_batches(mock: &Mock, device: &CudaDevice, stream: usize, count: u64) ->
             small.column(&regions[1], None),
             image.column(&regions[2], Some(finishing)),
         ];
-        let Ok(gathered) = device.gather(&columns, &[]) else {
+        let Ok(gathered) = device.gather(&columns, &[], Box::new(())) else {
             mock.finish();
             return count as usize;
         };
@@ -92,7 +92,7 @@ fn a_consumer_that_keeps_every_batch_gets_an_error_and_no_overwritten_data() {
     let regions = source.regions(&device);
     let mut kept = Vec::new();
     let error = loop {
-        match device.gather(&[source.column(&regions, None)], &[]) {
+        match device.gather(&[source.column(&regions, None)], &[], Box::new(())) {
             Ok(batch) => kept.push(batch),
             Err(error) => break error,
         }
@@ -103,7 +103,7 @@ fn a_consumer_that_keeps_every_batch_gets_an_error_and_no_overwritten_data() {
         assert_eq!(batch.columns[0].to_host().unwrap(), source.expected());
     }
     kept.pop();
-    assert!(device.gather(&[source.column(&regions, None)], &[]).is_ok());
+    assert!(device.gather(&[source.column(&regions, None)], &[], Box::new(())).is_ok());
 }
 
 #[test]
@@ -116,13 +116,13 @@ fn any_allocation_may_fail_and_the_next_batch_is_right() {
         let device = mock.device();
         let regions = source.regions(&device);
         mock.set(Setting::FailAllocation, at);
-        let refused = device.gather(&[source.column(&regions, None)], &[&[1, 2, 3]]);
+        let refused = device.gather(&[source.column(&regions, None)], &[&[1, 2, 3]], Box::new(()));
         mock.set(Setting::FailAllocation, 0);
         if let Err(error) = refused {
             assert!(matches!(error, Error::Call { code: 2, .. }), "{error}");
             failed += 1;
         }
-        let gathered = device.gather(&[source.column(&regions, None)], &[&[1, 2, 3]]).unwrap();
+        let gathered = device.gather(&[source.column(&regions, None)], &[&[1, 2, 3]], Box::new(())).unwrap();
         assert_eq!(gathered.columns[0].to_host().unwrap(), source.expected());
     }
     assert!(failed >= 4, "{failed}");
@@ -170,7 +170,7 @@ fn memory_that_a_capturing_stream_used_is_left_alone_until_the_capture_ends() {
     let stream = mock.stream(1);
     let source = Source::fixed(4, 3000, 1);
     let regions = source.regions(&device);
-    let gather = || device.gather(&[source.column(&regions, None)], &[]).unwrap().columns.remove(0);
+    let gather = || device.gather(&[source.column(&regions, None)], &[], Box::new(())).unwrap().columns.remove(0);
     let first = gather();
     // SAFETY: the stream lives until the device is gone.
     unsafe { first.order(stream) }.unwrap();
@@ -220,7 +220,7 @@ fn a_forked_child_gets_an_error_and_calls_no_driver() {
     let device = mock.device();
     let source = Source::fixed(4, 3000, 1);
     let regions = source.regions(&device);
-    let batch = device.gather(&[source.column(&regions, None)], &[]).unwrap();
+    let batch = device.gather(&[source.column(&regions, None)], &[], Box::new(())).unwrap();
     // SAFETY: the child uses the device, which refuses before it takes a lock that another thread may hold, and drops what
     // it was left, which must not call the driver either; then it leaves by `_exit`.
     let child = unsafe { libc::fork() };

@@ -1,7 +1,7 @@
 //! A device's primary context, which this process shares with every framework in it.
 #![allow(unsafe_code)]
 
-use std::{ffi::CStr, path::Path, ptr, sync::Arc};
+use std::{cell::Cell, ffi::CStr, path::Path, ptr, sync::Arc};
 
 use cust::{
     CudaFlags,
@@ -75,13 +75,17 @@ impl Context {
     /// # Errors
     /// [`Missing::Forked`] in a child of the process that initialised CUDA, before the driver is touched.
     pub(crate) fn enter(&self) -> Result<Entered> {
+        let context = self.primary.as_raw() as usize;
+        if ENTERED.get() == context {
+            return Ok(Entered { mode: None });
+        }
         fork::check()?;
         // SAFETY: the context is retained, so it is alive.
         check("cuCtxPushCurrent", unsafe { sys::cuCtxPushCurrent_v2(self.primary.as_raw()) })?;
         let mut mode = sys::CUstreamCaptureMode::CU_STREAM_CAPTURE_MODE_RELAXED;
         // SAFETY: the function swaps this thread's mode with the one given; all its modes are in the enum.
         let _ = unsafe { sys::cuThreadExchangeStreamCaptureMode(&raw mut mode) };
-        Ok(Entered { mode })
+        Ok(Entered { mode: Some((mode, ENTERED.replace(context))) })
     }
 }
 
@@ -91,15 +95,24 @@ impl Context {
 /// is being captured into.
 #[must_use = "the context is current only while this lives"]
 pub(crate) struct Entered {
-    mode: sys::CUstreamCaptureMode,
+    /// The mode and the context entered before; `None` if the context was entered already.
+    mode: Option<(sys::CUstreamCaptureMode, usize)>,
+}
+
+thread_local! {
+    /// The context that this thread has entered, or 0. A thread is forked only while it has entered none: nothing of this
+    /// crate forks.
+    static ENTERED: Cell<usize> = const { Cell::new(0) };
 }
 
 impl Drop for Entered {
     fn drop(&mut self) {
+        let Some((mut mode, before)) = self.mode else { return };
+        ENTERED.set(before);
         let mut popped = ptr::null_mut();
         // SAFETY: `enter` set the mode and pushed a context on this thread, and guards are dropped in reverse order. The
         // codes are of no use here: undoing that fails only once the driver is shutting down.
-        let _ = unsafe { sys::cuThreadExchangeStreamCaptureMode(&raw mut self.mode) };
+        let _ = unsafe { sys::cuThreadExchangeStreamCaptureMode(&raw mut mode) };
         // SAFETY: as above.
         let _ = unsafe { sys::cuCtxPopCurrent_v2(&raw mut popped) };
     }
@@ -122,15 +135,10 @@ fn attribute(device: &Device, which: u32) -> bool {
 }
 
 fn current() -> Result<sys::CUcontext> {
-    let mut popped = ptr::null_mut();
-    // SAFETY: the function writes one pointer. With no context current it fails, and there is none to bring back.
-    let code = unsafe { sys::cuCtxPopCurrent_v2(&raw mut popped) };
-    if code != sys::CUresult::CUDA_SUCCESS || popped.is_null() {
-        return Ok(ptr::null_mut());
-    }
-    // SAFETY: the context was current a moment ago.
-    check("cuCtxPushCurrent", unsafe { sys::cuCtxPushCurrent_v2(popped) })?;
-    Ok(popped)
+    let mut current = ptr::null_mut();
+    // SAFETY: the function writes one pointer: null if no context is current.
+    check("cuCtxGetCurrent", unsafe { sys::cuCtxGetCurrent(&raw mut current) })?;
+    Ok(current)
 }
 
 /// A driver's answer as a result.

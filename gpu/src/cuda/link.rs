@@ -133,6 +133,7 @@ driver! {
     cuDeviceGetAttribute(value, attribute, device);
     cuDevicePrimaryCtxRetain(context, device);
     cuDevicePrimaryCtxRelease_v2(device);
+    cuCtxGetCurrent(context);
     cuCtxSetCurrent(context);
     cuCtxPushCurrent_v2(context);
     cuCtxPopCurrent_v2(context);

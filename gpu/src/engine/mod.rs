@@ -5,6 +5,8 @@ mod budget;
 mod output;
 mod pack;
 mod plan;
+mod rate;
+mod reaper;
 mod region;
 mod route;
 mod slot;
@@ -20,6 +22,7 @@ use std::{
 use budget::Budget;
 use output::{Outputs, Unfilled};
 use plan::{Layout, Part};
+use reaper::{Reading, Reaper};
 use slot::{Slot, Streams};
 use stats::Counters;
 
@@ -67,7 +70,8 @@ impl Default for Options {
 /// A device that gathers batches. Dropping it waits for what is under way.
 #[derive(Debug)]
 pub struct CudaDevice {
-    // In this order: the ring and the streams go before what they use.
+    // In this order: what waits goes first, and the ring and the streams before what they use.
+    reaper: Reaper,
     ring: Mutex<Ring>,
     streams: Streams,
     kernels: Kernels,
@@ -105,8 +109,9 @@ impl CudaDevice {
         let context = Context::open(&options.library, ordinal)?;
         let registered = Budget::new("registered", options.registered_bytes);
         let device = Budget::new("device", options.device_bytes);
-        let slots = (0..options.slots.max(1)).map(|_| Slot::new(&context)).collect::<Result<_>>()?;
+        let slots = (0..options.slots.max(1)).map(|_| Slot::default()).collect();
         Ok(Self {
+            reaper: Reaper::start(ordinal)?,
             ring: Mutex::new(Ring { slots, next: 0 }),
             streams: Streams::new(&context)?,
             kernels: Kernels::load(&context)?,
@@ -145,16 +150,18 @@ impl CudaDevice {
         unsafe { Region::new(&self.context, &self.registered, memory, owner) }
     }
 
-    /// Asks for a batch: `columns`, and beside them small bytes of the caller's own. It returns while the rows are on
+    /// Asks for a batch: `columns`, and beside them small bytes of the caller's own. `kept`, like the columns' regions, is
+    /// dropped once the batch is there and nothing reads from it any more. The call returns while the rows are on
     /// their way, unless as many batches as there are slots are; then it waits for the oldest.
     ///
     /// # Errors
     /// [`Error::Budget`](crate::Error::Budget) if the consumer holds so many batches that no memory is left for this one;
     /// [`Error::OutOfBounds`](crate::Error::OutOfBounds) and [`Error::Finish`](crate::Error::Finish) for a plan that doesn't
     /// fit; [`Error::Call`](crate::Error::Call). Nothing is under way after an error.
-    pub fn gather(&self, columns: &[Column<'_>], extras: &[&[u8]]) -> Result<Gathered> {
+    pub fn gather(&self, columns: &[Column<'_>], extras: &[&[u8]], kept: Box<dyn Any + Send>) -> Result<Gathered> {
+        let _entered = self.context.enter()?;
         let started = Instant::now();
-        let mut layout = plan::lay_out(columns, extras, self.copier.is_some(), self.options.route)?;
+        let layout = plan::lay_out(columns, extras, self.copier.is_some(), self.options.route)?;
         let mut ring = self.ring.lock().unwrap_or_else(PoisonError::into_inner);
         let next = ring.next;
         ring.next = (next + 1) % ring.slots.len();
@@ -165,18 +172,22 @@ impl CudaDevice {
         if let Some((pinned, _)) = &mut slot.pinned {
             pack::fill(columns, extras, &layout, pinned.bytes(), self.options.threads);
         }
-        slot.regions = regions(columns);
-        let gathered = self.submit(columns, &mut layout, slot);
-        if gathered.is_err() {
+        let gathered = self.submit(columns, &layout, slot);
+        match &gathered {
+            Ok((_, there)) => {
+                slot.done = Some(Arc::clone(there));
+                self.reaper.keep(there, Reading { regions: regions(columns), kept });
+            }
             // What was asked before the error may still read the slot and write memory that goes back to its pool.
-            self.streams.synchronize()?;
+            Err(_) => self.streams.synchronize()?,
         }
         let busy = started.elapsed().saturating_sub(waited);
         self.counters.batch(columns.iter().zip(layout.parts.iter().map(|part| part.route)), waited, busy);
-        gathered
+        gathered.map(|(gathered, _)| gathered)
     }
 
-    fn submit(&self, columns: &[Column<'_>], layout: &mut Layout, slot: &Slot) -> Result<Gathered> {
+    /// Asks the streams for a batch; the event is reached when it is there.
+    fn submit(&self, columns: &[Column<'_>], layout: &Layout, slot: &Slot) -> Result<(Gathered, Arc<Event>)> {
         let (link, finish) = (self.streams.link.handle(), self.streams.finish.handle());
         let mut outputs = Vec::with_capacity(columns.len());
         for column in columns {
@@ -209,9 +220,8 @@ impl CudaDevice {
         }
         let ready = Arc::new(Event::new(&self.context)?);
         ready.record(finish)?;
-        slot.done.record(finish)?;
         let fill = |outputs: Vec<Unfilled>| outputs.into_iter().map(|output| output.fill(&ready)).collect();
-        Ok(Gathered { columns: fill(outputs), extras: fill(extras) })
+        Ok((Gathered { columns: fill(outputs), extras: fill(extras) }, ready))
     }
 
     /// Asks the link's stream for the rows of a column, to device memory at `to`.

@@ -5,7 +5,6 @@ use std::sync::Arc;
 use super::{
     budget::{Budget, Share},
     plan::Layout,
-    region::Region,
 };
 use crate::{
     Result,
@@ -16,26 +15,19 @@ use crate::{
 const GRAIN: usize = 64 << 10;
 
 /// One place of the ring: a batch that is under way, or was.
-#[derive(Debug)]
+#[derive(Debug, Default)]
 pub(super) struct Slot {
-    /// Reached when the batch is there: nothing reads the slot's memory any more.
-    pub(super) done: Event,
+    /// Reached when the batch is there: nothing reads the slot's memory any more. `None` before the first.
+    pub(super) done: Option<Arc<Event>>,
     pub(super) pinned: Option<(Pinned, Share)>,
     /// The plan on the device.
     pub(super) plan: Option<(DeviceMemory, Share)>,
     /// Rows on the device that wait for their finish.
     pub(super) staging: Option<(DeviceMemory, Share)>,
-    /// What the batch reads from.
-    pub(super) regions: Vec<Region>,
 }
 
 impl Slot {
-    pub(super) fn new(context: &Arc<Context>) -> Result<Self> {
-        Ok(Self { done: Event::new(context)?, pinned: None, plan: None, staging: None, regions: Vec::new() })
-    }
-
-    /// Waits until the slot's last batch is there, lets go of what it read, and makes the memory large enough for the
-    /// next. The next batch's work is asked of the streams only after this has returned.
+    /// Waits until the slot's last batch is there, and makes the memory large enough for the next. The next batch's work is asked of the streams only after this has returned.
     pub(super) fn prepare(
         &mut self,
         context: &Arc<Context>,
@@ -43,8 +35,9 @@ impl Slot {
         device: &Arc<Budget>,
         layout: &Layout,
     ) -> Result<()> {
-        self.done.wait()?;
-        self.regions.clear();
+        if let Some(done) = self.done.take() {
+            done.wait()?;
+        }
         if self.pinned.as_ref().map_or(0, |(memory, _)| memory.length()) < layout.pinned {
             self.pinned = None;
             let bytes = layout.pinned.next_multiple_of(GRAIN);

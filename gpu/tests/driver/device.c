@@ -26,6 +26,7 @@ int cuCtxSetCurrent(void *context) {
     else if (depth) depth--;
     return OK;
 }
+int cuCtxGetCurrent(void **context) { *context = depth ? stack[depth - 1] : NULL; return OK; }
 int cuCtxPushCurrent_v2(void *context) { stack[depth++] = context; return OK; }
 int cuCtxPopCurrent_v2(void **context) {
     if (!depth) return 201;

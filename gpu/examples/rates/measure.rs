@@ -1,0 +1,172 @@
+//! Rates of routes, as ratios to the largest pinned copy of the same run.
+
+use std::{path::Path, time::Instant};
+
+use forebay_gpu::{
+    Column, CudaDevice, Finishing, Options, Place, Region, Route, Rows,
+    finish::{Finish, Geometry, Layout, Number, Prepared},
+};
+
+use crate::{Result, data};
+
+/// One line of the table.
+struct Case<'a> {
+    name: String,
+    device: &'a CudaDevice,
+    bytes: usize,
+    batch: usize,
+    finish: Option<Prepared>,
+}
+
+pub(crate) fn run(path: &Path, gibibytes: usize) -> Result<()> {
+    let started = Instant::now();
+    let options = Options { device_bytes: 24 << 30, ..Options::default() };
+    let device = CudaDevice::open(0, options.clone())?;
+    println!("{}: opened in {:.2} s", device.name(), started.elapsed().as_secs_f64());
+    let memory = data::map(path, gibibytes << 30)?;
+    let started = Instant::now();
+    let region = data::region(&device, &memory)?;
+    let rate = memory.len() as f64 / started.elapsed().as_secs_f64() / 1e9;
+    println!("registered {gibibytes} GiB at {rate:.1} GB/s; refused: {:?}", region.refused());
+    let ceiling = device.link_rate(1 << 30, 7)?;
+    println!("largest pinned copy: {:.2} GB/s; {:?}", ceiling / 1e9, device.stats().batch_copy);
+    println!(
+        "{:<44} {:>8} {:>9} {:>7} {:>10} {:>7} {:>6}",
+        "case", "batch", "GB/s", "ratio", "rows/s", "cores", "right"
+    );
+
+    let forced = |route| CudaDevice::open(0, Options { route: Some(route), ..options.clone() });
+    let routes = [Route::BatchCopy, Route::Kernel].map(forced);
+    let mut devices = vec![("chosen".to_owned(), device)];
+    for (route, device) in [Route::BatchCopy, Route::Kernel].iter().zip(routes) {
+        devices.push((route.to_string(), device?));
+    }
+    let mut cases = Vec::new();
+    for bytes in [150_528_usize, 151_875, 98_304, 49_152, 24_576, 24_575, 6_144, 1_024, 1_000, 600] {
+        for (route, device) in &devices {
+            if route == "batch-copy" && bytes < 6_144 {
+                continue;
+            }
+            let full = (38_535_168 / bytes).next_multiple_of(256);
+            let batches = if bytes < 100_000 && route == "chosen" { vec![256, 4096, full] } else { vec![full] };
+            for batch in batches {
+                let name = format!("{bytes} B, {route}");
+                cases.push(Case { name, device, bytes, batch, finish: None });
+            }
+        }
+    }
+    let device = &devices[0].1;
+    for (name, finish) in finishes() {
+        let finish = Some(finish.prepare(&[224, 224, 3])?);
+        cases.push(Case { name: name.to_owned(), device, bytes: 150_528, batch: 256, finish });
+    }
+    cases.push(Case { name: "64 B, packed".to_owned(), device, bytes: 64, batch: 65_536, finish: None });
+    for case in &cases {
+        measure(case, &memory, &region, ceiling)?;
+    }
+    let plain = CudaDevice::open(0, Options { registered_bytes: 2 << 30, ..options })?;
+    let refused = data::region(&plain, &memory)?;
+    let case = Case { name: "150528 B, slab".to_owned(), device: &plain, bytes: 150_528, batch: 256, finish: None };
+    measure(&case, &memory, &refused, ceiling)?;
+    println!("{:#?}", devices[0].1.stats());
+    Ok(())
+}
+
+fn finishes() -> Vec<(&'static str, Finish)> {
+    let (height, width) = (224, 224);
+    let geometry = Geometry::RandomResizedCrop { height, width, area: (0.08, 1.0), ratio: (0.75, 4.0 / 3.0) };
+    let base = Finish {
+        number: Number::Bf16,
+        scale: vec![0.017, 0.0175, 0.0174],
+        bias: vec![-2.1, -2.0, -1.8],
+        mirror: 0.5,
+        ..Finish::default()
+    };
+    vec![
+        ("150528 B, to bf16, crop 192, mirror", {
+            let geometry = Geometry::RandomCrop { height: 192, width: 192 };
+            Finish { geometry, ..base.clone() }
+        }),
+        ("150528 B, to bf16, whole, mirror", base.clone()),
+        ("150528 B, to bf16 planar, whole, mirror", Finish { output: Layout::Planar, ..base.clone() }),
+        ("150528 B, to bf16, resized crop, mirror", Finish { geometry, ..base.clone() }),
+        ("150528 B, to f32 planar, resized crop, mirror", {
+            Finish { geometry, output: Layout::Planar, number: Number::F32, ..base }
+        }),
+    ]
+}
+
+/// Times two epochs, or parts of them, and then checks every byte of another.
+fn measure(case: &Case<'_>, memory: &[u8], region: &Region, ceiling: f64) -> Result<()> {
+    let places = data::shuffled(memory.len(), case.bytes);
+    let seeds: Vec<u64> = (0..places.len() as u64).collect();
+    let regions = [region.clone()];
+    let batches: Vec<(&[Place], &[u64])> = places.chunks(case.batch).zip(seeds.chunks(case.batch)).collect();
+    let gather = |(places, seeds): (&[Place], &[u64])| {
+        let finishing = case.finish.as_ref().map(|prepared| {
+            let seeds: *const [u64] = seeds;
+            // SAFETY: the seeds outlive the call below.
+            Finishing { prepared, seeds: unsafe { &*seeds } }
+        });
+        let rows = Rows::Fixed { bytes: case.bytes };
+        case.device.gather(
+            &[Column { name: &case.name, regions: &regions, places, rows, finishing }],
+            &[],
+            Box::new(()),
+        )
+    };
+    let timed = batches.len().min((8 << 30) / (case.batch * case.bytes)).min(20_000).max(1);
+    for batch in &batches[..timed.min(8)] {
+        gather(*batch)?;
+    }
+    case.device.synchronize()?;
+    let (started, cpu) = (Instant::now(), cpu_seconds());
+    for batch in &batches[..timed] {
+        gather(*batch)?;
+    }
+    case.device.synchronize()?;
+    let seconds = started.elapsed().as_secs_f64();
+    let cores = (cpu_seconds() - cpu) / seconds;
+    let rows: usize = batches[..timed].iter().map(|(places, _)| places.len()).sum();
+    let rate = (rows * case.bytes) as f64 / seconds;
+
+    let mut wrong = 0;
+    let mut out = case.finish.as_ref().map_or(Vec::new(), |prepared| vec![0; prepared.out_row_bytes()]);
+    let checked = if case.finish.is_some() { 12 } else { batches.len().min((2 << 30) / (case.batch * case.bytes)) };
+    for batch in &batches[..checked.min(batches.len())] {
+        let bytes = gather(*batch)?.columns[0].to_host()?;
+        let each = case.finish.as_ref().map_or(case.bytes, Prepared::out_row_bytes);
+        for ((place, seed), got) in batch.0.iter().zip(batch.1).zip(bytes.chunks_exact(each)) {
+            let row = &memory[place.offset as usize..place.offset as usize + case.bytes];
+            wrong += match &case.finish {
+                None => usize::from(row != got),
+                Some(prepared) => {
+                    prepared.run(row, &prepared.window(*seed), &mut out)?;
+                    usize::from(out != got)
+                }
+            };
+        }
+    }
+    println!(
+        "{:<44} {:>8} {:>9.2} {:>7.3} {:>10.0} {:>7.2} {:>6}",
+        case.name,
+        case.batch,
+        rate / 1e9,
+        rate / ceiling,
+        rows as f64 / seconds,
+        cores,
+        if wrong == 0 { "yes".to_owned() } else { format!("{wrong} no") }
+    );
+    Ok(())
+}
+
+fn cpu_seconds() -> f64 {
+    // SAFETY: all zeros is a valid value of this plain struct, and the function fills it.
+    let usage = unsafe {
+        let mut usage: libc::rusage = std::mem::zeroed();
+        libc::getrusage(libc::RUSAGE_SELF, &raw mut usage);
+        usage
+    };
+    let seconds = |time: libc::timeval| time.tv_sec as f64 + time.tv_usec as f64 / 1e6;
+    seconds(usage.ru_utime) + seconds(usage.ru_stime)
+}
