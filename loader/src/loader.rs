@@ -58,6 +58,12 @@ impl Loader {
                 "lanes are not a multiple of the world's size: ranks read some of each other's bytes; choose such a multiple"
             );
         }
+        if options.shuffle == Shuffle::Global && selection.table().storage().local().is_none() {
+            tracing::warn!(
+                "a global shuffle reads single rows from the store: expect io_concurrency rows a round trip; a windowed \
+                 shuffle reads runs of them"
+            );
+        }
         let mut loader = Self {
             epoch: AtomicU64::new(options.epoch),
             arena_bytes: 0,

@@ -65,12 +65,14 @@ struct Entry {
     uses: u32,
     /// Rows in it that weren't used this epoch.
     unused: u32,
+    /// Whether it is among the idle ones.
+    queued: bool,
 }
 
 impl Cache {
     /// Announces a use of `atom`. Gives whether it has to be requested: then [`requested`](Self::requested) must follow.
     pub(crate) fn announce(&mut self, atom: &Atom) -> bool {
-        let fresh = Entry { slot: None, uses: 0, unused: atom.rows.len() as u32 };
+        let fresh = Entry { slot: None, uses: 0, unused: atom.rows.len() as u32, queued: false };
         let entry = self.entries.entry(atom.key).or_insert(fresh);
         entry.uses += 1;
         entry.slot.is_none() && entry.uses == 1
@@ -93,7 +95,7 @@ impl Cache {
         if entry.uses == 0 {
             if entry.unused == 0 {
                 self.entries.remove(key);
-            } else {
+            } else if !std::mem::replace(&mut entry.queued, true) {
                 self.idle.push_back(*key);
             }
         }
@@ -103,7 +105,9 @@ impl Cache {
     /// Forgets the block that has been idle for longest. Gives whether there was one.
     pub(crate) fn evict(&mut self) -> bool {
         while let Some(key) = self.idle.pop_front() {
-            if self.entries.get(&key).is_some_and(|entry| entry.uses == 0) {
+            let Some(entry) = self.entries.get_mut(&key) else { continue };
+            entry.queued = false;
+            if entry.uses == 0 {
                 self.entries.remove(&key);
                 return true;
             }
@@ -142,7 +146,12 @@ mod tests {
         assert!(cache.take(&atom.key).is_some());
         assert!(!cache.announce(&atom), "kept");
         assert!(!cache.evict(), "in use");
+        for _ in 0..2 {
+            assert!(cache.take(&atom.key).is_some());
+            assert!(!cache.announce(&atom));
+        }
         assert!(cache.take(&atom.key).is_some());
+        assert_eq!(cache.idle.len(), 1, "listed once however often it was idle");
         assert!(cache.evict());
         assert!(cache.announce(&atom));
     }
