@@ -12,11 +12,16 @@ use crate::{HostBuffer, Result, ledger::Reservation};
 
 /// Gathers rows into batches.
 ///
-/// The loader calls [`gather`](Self::gather) from one thread of an epoch, in order of the batches; several epochs may run at
-/// once. A device may copy after `gather` has returned as long as it keeps the plan: the plan owns what it reads from.
+/// An epoch has at most [`concurrency`](Self::concurrency) calls of [`gather`](Self::gather) under way; with one, they come
+/// in order of the batches. Several epochs may run at once. A device may copy after `gather` has returned as long as it keeps the plan: the plan owns what it reads from.
 pub trait Device: Send + Sync + fmt::Debug {
     /// What it is, for people: `host (2 threads)`.
     fn name(&self) -> String;
+
+    /// How many batches of an epoch it gathers at once.
+    fn concurrency(&self) -> usize {
+        1
+    }
 
     /// Gathers a batch. One [`Gathered`] a column of the plan, in order.
     ///

@@ -62,6 +62,11 @@ impl Device for HostDevice {
         format!("host ({} threads)", self.threads.current_num_threads())
     }
 
+    /// Two: while the last rows of one batch are copied, the other threads go on with the next.
+    fn concurrency(&self) -> usize {
+        2
+    }
+
     fn gather(&self, plan: GatherPlan) -> Result<Vec<Gathered>> {
         if std::process::id() != self.process {
             return Err(Error::Forked);

@@ -25,7 +25,7 @@ pub struct Stats {
     pub waits: u64,
     /// How long, all together.
     pub waited: Duration,
-    /// How long the device gathered.
+    /// How long the device gathered, batches beside each other counted each.
     pub gathering: Duration,
     /// The most bytes of fetched rows held at once.
     pub peak_bytes: u64,

@@ -9,7 +9,12 @@ use std::{
 use crossbeam_channel::{Receiver, Sender};
 use forebay_versioning::OpenFile;
 
-use super::{Job, JobColumn, Shared, atom::Block, cache::Slot};
+use super::{
+    Job, JobColumn, Shared,
+    atom::Block,
+    cache::{Failure, Slot},
+    turn::{EndOnPanic, Turn},
+};
 use crate::{
     Batch, BatchColumn, BatchValues, Error, Result,
     device::{ColumnPlan, GatherPlan, Gathered, MappedColumn, PlanLayout, Region, Source},
@@ -48,35 +53,83 @@ pub(crate) enum Place {
     },
 }
 
-#[derive(Debug)]
+/// Builds batches. Several builders of an epoch take turns: each builds its batch beside the others and hands it over
+/// when it is its turn, so that the device's threads find the next batch while the last rows of one are copied.
+#[derive(Clone, Debug)]
 pub(crate) struct Builder {
     job: Arc<Job>,
     shared: Arc<Shared>,
+    plans: Receiver<(u64, Result<Planned>)>,
     batches: Sender<Result<Batch>>,
+    turn: Arc<Turn>,
+}
+
+/// Why a batch could not be built.
+#[derive(Debug)]
+enum Cause {
+    Error(Error),
+    /// A request failed, perhaps for an earlier batch as well, whose error it then is.
+    Request(Failure),
+}
+
+impl From<Error> for Cause {
+    fn from(error: Error) -> Self {
+        Self::Error(error)
+    }
+}
+
+impl From<Failure> for Cause {
+    fn from(failure: Failure) -> Self {
+        Self::Request(failure)
+    }
+}
+
+impl Cause {
+    fn into_error(self) -> Error {
+        match self {
+            Self::Error(error) => error,
+            Self::Request(failure) => failure.into_error(),
+        }
+    }
 }
 
 /// How often a waiting thread looks whether it was cancelled or has waited too long.
 const TICK: Duration = Duration::from_millis(200);
 
 impl Builder {
-    pub(crate) fn new(job: Arc<Job>, shared: Arc<Shared>, batches: Sender<Result<Batch>>) -> Self {
-        Self { job, shared, batches }
+    pub(crate) fn new(
+        job: Arc<Job>,
+        shared: Arc<Shared>,
+        plans: Receiver<(u64, Result<Planned>)>,
+        batches: Sender<Result<Batch>>,
+    ) -> Self {
+        Self { job, shared, plans, batches, turn: Arc::default() }
     }
 
     /// Until the last batch, the first error, or until nobody wants more.
-    pub(crate) fn run(self, plans: &Receiver<Result<Planned>>) {
-        for planned in plans {
-            let built = planned.and_then(|planned| self.build(planned));
+    pub(crate) fn run(self) {
+        let _guard = EndOnPanic(&self.turn);
+        for (step, planned) in &self.plans {
+            let built = planned.map_err(Cause::from).and_then(|planned| self.build(planned));
             self.shared.planned.fetch_sub(1, Ordering::SeqCst);
             self.shared.signal.raise();
-            let failed = built.is_err();
-            if self.shared.is_cancelled() || self.batches.send(built).is_err() || failed {
+            if !self.turn.wait(step) {
                 return;
             }
+            let failed = built.is_err();
+            if failed || self.shared.is_cancelled() {
+                // What comes after a failed batch isn't delivered.
+                self.turn.end();
+            }
+            if self.batches.send(built.map_err(Cause::into_error)).is_err() || failed {
+                self.turn.end();
+                return;
+            }
+            self.turn.pass(step + 1);
         }
     }
 
-    fn build(&self, planned: Planned) -> Result<Batch> {
+    fn build(&self, planned: Planned) -> Result<Batch, Cause> {
         self.wait(&planned)?;
         let rows = planned.rows.len();
         let mut plan = GatherPlan { rows, columns: Vec::with_capacity(planned.columns.len()) };
@@ -91,7 +144,8 @@ impl Builder {
         self.shared.counters.gathered(started.elapsed());
         self.shared.counters.bytes.fetch_add(bytes as u64, Ordering::Relaxed);
         if gathered.len() != layouts.len() {
-            return Err(Error::Device { reason: format!("{} columns instead of {}", gathered.len(), layouts.len()) });
+            let reason = format!("{} columns instead of {}", gathered.len(), layouts.len());
+            return Err(Error::Device { reason }.into());
         }
         let columns = self.job.columns.iter().zip(gathered.into_iter().zip(layouts));
         let columns = columns.map(|(column, (gathered, layout))| batch_column(column, rows, gathered, layout));
@@ -100,7 +154,7 @@ impl Builder {
     }
 
     /// Waits until all blocks of a batch are there.
-    fn wait(&self, planned: &Planned) -> Result<()> {
+    fn wait(&self, planned: &Planned) -> Result<(), Cause> {
         let slots = || planned.columns.iter().flatten().flat_map(Place::slots);
         let mut missing: Vec<&Slot> = slots().map(|slot| &**slot).collect();
         let (mut answered, mut since) = (self.shared.answered.load(Ordering::SeqCst), Instant::now());
@@ -117,14 +171,14 @@ impl Builder {
                 return Ok(());
             }
             if self.shared.is_cancelled() {
-                return Err(Error::Died { thread: "builder" });
+                return Err(Error::Died { thread: "builder" }.into());
             }
             let now = self.shared.answered.load(Ordering::SeqCst);
             if now != answered {
                 (answered, since) = (now, Instant::now());
             }
             if since.elapsed() >= self.job.options.stall_timeout {
-                return Err(self.stalled(&missing));
+                return Err(self.stalled(&missing).into());
             }
             self.shared.signal.wait(seen, TICK.min(self.job.options.stall_timeout));
         }
@@ -142,7 +196,7 @@ impl Builder {
         Error::Stalled { after: self.job.options.stall_timeout, waiting }
     }
 
-    fn column_plan(&self, column: &JobColumn, places: &[Place]) -> Result<ColumnPlan> {
+    fn column_plan(&self, column: &JobColumn, places: &[Place]) -> Result<ColumnPlan, Cause> {
         let mut draft = Draft::new(column, places.len());
         for place in places {
             match place {
@@ -166,7 +220,7 @@ impl Builder {
                 }
             }
         }
-        draft.finish(column)
+        Ok(draft.finish(column))
     }
 }
 
@@ -244,14 +298,14 @@ impl Draft {
         }
     }
 
-    fn finish(self, column: &JobColumn) -> Result<ColumnPlan> {
+    fn finish(self, column: &JobColumn) -> ColumnPlan {
         let layout = match column.column.layout() {
             forebay_format::Layout::Fixed { row_bytes } => {
                 PlanLayout::Fixed { row_bytes, shape: fixed_shape(&column.column) }
             }
             forebay_format::Layout::Ragged { .. } => PlanLayout::Ragged { offsets: self.offsets, shapes: self.shapes },
         };
-        Ok(ColumnPlan {
+        ColumnPlan {
             name: column.name.clone(),
             field: column.column.field,
             dtype: column.column.dtype,
@@ -259,7 +313,7 @@ impl Draft {
             regions: self.regions,
             sources: self.sources,
             validity: self.validity,
-        })
+        }
     }
 }
 

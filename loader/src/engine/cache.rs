@@ -16,8 +16,21 @@ pub(crate) struct Slot {
     request: Arc<str>,
 }
 
-/// Why blocks of one request didn't arrive; the first who asks learns it.
-pub(crate) type Failure = Arc<Mutex<Option<Error>>>;
+/// Why blocks of one request didn't arrive. Several batches may ask; the first of them in order takes the error.
+#[derive(Clone, Debug)]
+pub(crate) struct Failure(Arc<Mutex<Option<Error>>>);
+
+impl Failure {
+    pub(crate) fn new(error: Error) -> Self {
+        Self(Arc::new(Mutex::new(Some(error))))
+    }
+
+    /// The error. It ends the epoch, so nobody asks a second time.
+    pub(crate) fn into_error(self) -> Error {
+        let error = self.0.lock().unwrap_or_else(PoisonError::into_inner).take();
+        error.unwrap_or(Error::Died { thread: "fetch" })
+    }
+}
 
 impl Slot {
     pub(crate) fn new(request: Arc<str>) -> Arc<Self> {
@@ -25,14 +38,11 @@ impl Slot {
     }
 
     /// The block, `None` while it is on its way.
-    pub(crate) fn get(&self) -> Result<Option<&Block>> {
+    pub(crate) fn get(&self) -> Result<Option<&Block>, Failure> {
         match self.content.get() {
             None => Ok(None),
             Some(Ok(block)) => Ok(Some(block)),
-            Some(Err(failure)) => {
-                let error = failure.lock().unwrap_or_else(PoisonError::into_inner).take();
-                Err(error.unwrap_or(Error::Died { thread: "fetch" }))
-            }
+            Some(Err(failure)) => Err(failure.clone()),
         }
     }
 

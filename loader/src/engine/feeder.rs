@@ -34,7 +34,7 @@ pub(crate) struct Feeder {
     job: Arc<Job>,
     shared: Arc<Shared>,
     runtime: Handle,
-    plans: Sender<Result<Planned>>,
+    plans: Sender<(u64, Result<Planned>)>,
     limits: Arc<Limits>,
     cache: Cache,
     groups: HashMap<Group, OpenGroup>,
@@ -70,7 +70,12 @@ const TICK: Duration = Duration::from_millis(200);
 type Step<T> = Result<Option<T>>;
 
 impl Feeder {
-    pub(crate) fn new(job: Arc<Job>, shared: Arc<Shared>, runtime: Handle, plans: Sender<Result<Planned>>) -> Self {
+    pub(crate) fn new(
+        job: Arc<Job>,
+        shared: Arc<Shared>,
+        runtime: Handle,
+        plans: Sender<(u64, Result<Planned>)>,
+    ) -> Self {
         let table = job.selection.table();
         let cores = std::thread::available_parallelism().map_or(1, usize::from);
         let decoders = if job.options.threads == 0 { cores } else { job.options.threads };
@@ -90,7 +95,7 @@ impl Feeder {
             let Some(planned) = self.plan(step).transpose() else { return };
             let failed = planned.is_err();
             self.shared.planned.fetch_add(1, Ordering::SeqCst);
-            if self.plans.send(planned).is_err() || failed {
+            if self.plans.send((step, planned)).is_err() || failed {
                 return;
             }
         }

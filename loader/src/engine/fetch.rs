@@ -2,7 +2,7 @@
 
 use std::{
     ops::Range,
-    sync::{Arc, Mutex, atomic::Ordering},
+    sync::{Arc, atomic::Ordering},
 };
 
 use bytes::Bytes;
@@ -12,7 +12,7 @@ use tokio::sync::Semaphore;
 use super::{
     Job, Shared,
     atom::{Atom, Block},
-    cache::Slot,
+    cache::{Failure, Slot},
 };
 use crate::{Error, Result, error::RowsOf, ledger::Reservation};
 
@@ -58,7 +58,7 @@ impl Extent {
             brought = work => brought,
         };
         if let Err(error) = brought {
-            let failure = Arc::new(Mutex::new(Some(error)));
+            let failure = Failure::new(error);
             for slot in slots {
                 slot.fail(&failure);
             }

@@ -1,7 +1,7 @@
-//! One epoch under way: a feeder plans batches and requests bytes ahead, a builder gathers them in order.
+//! One epoch under way: a feeder plans batches and requests bytes ahead, builders gather them and hand them over in order.
 //!
 //! ```text
-//!  feeder thread            IO tasks                 builder thread             consumer
+//!  feeder thread            IO tasks                 builder threads            consumer
 //!  order -> rows -> blocks  ranged reads, checks     waits for a batch's        takes batches,
 //!  reserve, request    ---> decode into the arena -> blocks; device.gather ---> in order
 //!        |                                                  ^
@@ -16,6 +16,7 @@ mod builder;
 mod cache;
 mod feeder;
 mod fetch;
+mod turn;
 
 use std::{
     sync::{
@@ -113,13 +114,19 @@ impl Epoch {
             answered: AtomicU64::new(0),
         });
         let (plan_sender, plans) = bounded(feeder::lookahead(&job.options));
-        let (batch_sender, batches) = bounded(job.options.prefetch - 1);
+        // Each builder holds a batch that is ready, the channel the rest.
+        let builders = job.device.concurrency().clamp(1, job.options.prefetch);
+        let (batch_sender, batches) = bounded(job.options.prefetch - builders);
         let mut epoch =
             Self { shared: shared.clone(), batches: Some(batches), threads: Vec::new(), process: std::process::id() };
         let feeder = feeder::Feeder::new(job.clone(), shared.clone(), runtime, plan_sender);
         epoch.spawn("feeder", move || feeder.run())?;
-        let builder = builder::Builder::new(job, shared, batch_sender);
-        epoch.spawn("builder", move || builder.run(&plans))?;
+        let builder = builder::Builder::new(job, shared, plans, batch_sender);
+        for _ in 1..builders {
+            let builder = builder.clone();
+            epoch.spawn("builder", move || builder.run())?;
+        }
+        epoch.spawn("builder", move || builder.run())?;
         Ok(epoch)
     }
 
