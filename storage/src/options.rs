@@ -14,8 +14,8 @@ use crate::plan::Limits;
 /// | `concurrency` | requests in flight at once | 256 |
 /// | `coalesce_gap` | ranges at most this many bytes apart are read together | 256 KiB remote, 16 KiB local |
 /// | `read_size` | longest single read, bytes | 8 MiB |
-/// | `part_size` | bytes of one part of an upload, at least 5 MiB | 16 MiB |
-/// | `parts_in_flight` | parts of one upload on their way at once | 4 |
+/// | `part_size` | bytes of one part of an upload, at least 5 MiB | 8 MiB |
+/// | `parts_in_flight` | parts of one upload on their way at once | 6 |
 /// | `timeout` | time for one request, `30s`, `500ms` or seconds | 30s |
 /// | `connect_timeout` | time to connect | 5s |
 /// | `retry_timeout` | no retry starts after this time | 60s |
@@ -113,8 +113,8 @@ impl Tuning {
     pub(crate) const REMOTE: Self = Self {
         concurrency: 256,
         limits: Limits { gap: 256 << 10, max: 8 << 20 },
-        part_size: 16 << 20,
-        parts_in_flight: 4,
+        part_size: 8 << 20,
+        parts_in_flight: 6,
         timeout: Duration::from_secs(30),
         connect_timeout: Duration::from_secs(5),
         retry_timeout: Duration::from_secs(60),

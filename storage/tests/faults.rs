@@ -95,7 +95,7 @@ async fn a_small_object_is_one_put_and_a_large_one_is_parts() {
     writer.finish().unwrap();
     let parts: Vec<u64> = store.operations().iter().filter(|o| o.kind == OpKind::Part).map(|o| o.bytes).collect();
     assert_eq!(parts.iter().sum::<u64>(), 40 << 20);
-    assert_eq!(parts.len(), 3);
+    assert_eq!(parts.len(), 5);
     assert_eq!(store.count(OpKind::Put), 0);
 }
 

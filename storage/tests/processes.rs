@@ -79,6 +79,10 @@ fn fork_and_use(storage: &Storage) {
     block_on_put("before");
     if std::os::unix::process::parent_id() == 0 {
         // The child: threads, connections and permits are its own, and the unfinished object is its parent's.
+        std::thread::spawn(|| {
+            std::thread::sleep(Duration::from_secs(40));
+            std::process::abort(); // it hangs, which its parent has noticed by now
+        });
         drop(writer);
         let mut mine = storage.writer("data/child").unwrap();
         mine.write_all(&vec![2; 20 << 20]).unwrap();

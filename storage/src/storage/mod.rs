@@ -44,7 +44,7 @@ struct Shared {
 /// Where a backend comes from, for the process at hand.
 enum Source {
     Fixed(Arc<dyn ObjectStore>),
-    S3(s3::Config),
+    S3(Box<s3::Config>),
 }
 
 struct Backend {
@@ -111,7 +111,7 @@ impl Storage {
                 let url = format!("s3://{bucket}/{prefix}").trim_end_matches('/').to_owned();
                 let tuning = Tuning::REMOTE.with(options)?;
                 let config = s3::Config::new(&url, &bucket, options, tuning, environment)?;
-                Self::build(url, &prefix, None, tuning, Source::S3(config))
+                Self::build(url, &prefix, None, tuning, Source::S3(Box::new(config)))
             }
         }
     }
