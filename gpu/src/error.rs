@@ -55,6 +55,12 @@ pub enum Error {
         /// The memory's length.
         length: u64,
     },
+    /// The system refused memory.
+    #[error("the system refused {bytes} bytes of memory")]
+    OutOfMemory {
+        /// How many bytes were asked for.
+        bytes: u64,
+    },
     /// The system refused a thread.
     #[error("a thread could not be started: {reason}")]
     Threads {

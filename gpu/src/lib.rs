@@ -37,6 +37,8 @@ mod error;
 pub mod finish;
 mod fork;
 mod missing;
+#[cfg(all(target_os = "linux", any(target_arch = "x86_64", target_arch = "aarch64")))]
+mod seam;
 
 pub use discover::{Device, Driver, LIBRARY, Report, discover, discover_at};
 #[cfg(all(target_os = "linux", any(target_arch = "x86_64", target_arch = "aarch64")))]
@@ -45,3 +47,5 @@ pub use engine::{
 };
 pub use error::{Error, Result};
 pub use missing::Missing;
+#[cfg(all(target_os = "linux", any(target_arch = "x86_64", target_arch = "aarch64")))]
+pub use seam::CudaLoaderDevice;

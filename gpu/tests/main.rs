@@ -8,5 +8,10 @@ mod driver;
 mod finishing;
 mod gathering;
 mod linking;
+mod loading;
 mod mock;
 mod ordering;
+// The loader's own tables of random rows of every kind.
+#[path = "../../loader/tests/main/support.rs"]
+#[allow(dead_code, unreachable_pub)]
+mod support;

@@ -115,7 +115,7 @@ fn measure(case: &Case<'_>, memory: &[u8], region: &Region, ceiling: f64) -> Res
             Box::new(()),
         )
     };
-    let timed = batches.len().min((8 << 30) / (case.batch * case.bytes)).min(20_000).max(1);
+    let timed = batches.len().min((8 << 30) / (case.batch * case.bytes)).clamp(1, 20_000);
     for batch in &batches[..timed.min(8)] {
         gather(*batch)?;
     }

@@ -1,6 +1,7 @@
 //! Batches on a device: where a batch's rows are goes in, device memory that holds them comes out.
 #![allow(unsafe_code)]
 
+mod arena;
 mod budget;
 mod output;
 mod pack;
@@ -19,6 +20,7 @@ use std::{
     time::Instant,
 };
 
+use arena::Arenas;
 use budget::Budget;
 use output::{Outputs, Unfilled};
 use plan::{Layout, Part};
@@ -26,6 +28,7 @@ use reaper::{Reading, Reaper};
 use slot::{Slot, Streams};
 use stats::Counters;
 
+pub(crate) use arena::Arena;
 pub use output::DeviceBuffer;
 pub use plan::{Column, Finishing, Place, Rows};
 pub use region::Region;
@@ -77,6 +80,7 @@ pub struct CudaDevice {
     kernels: Kernels,
     copier: Option<BatchCopier>,
     outputs: Arc<Outputs>,
+    arenas: Arc<Arenas>,
     registered: Arc<Budget>,
     device: Arc<Budget>,
     counters: Counters,
@@ -117,6 +121,7 @@ impl CudaDevice {
             kernels: Kernels::load(&context)?,
             copier: BatchCopier::new(&context),
             outputs: Outputs::new(&context, &device),
+            arenas: Arenas::new(&context, &registered),
             registered,
             device,
             counters: Counters::default(),
@@ -280,6 +285,11 @@ impl CudaDevice {
         // SAFETY: the rows are in the slot's staging memory once the link's stream is done, behind which this stream was
         // put; the windows lie inside the images, as `Prepared::window` draws them; the output is as long as the results.
         unsafe { self.kernels.finish(launch, self.streams.finish.handle()) }
+    }
+
+    /// Memory to be filled and then gathered from.
+    pub(crate) fn arena(&self, bytes: usize) -> Result<Arena> {
+        self.arenas.take(bytes)
     }
 
     /// Waits for everything that was asked of the device by this value.

@@ -19,8 +19,9 @@ pub(super) fn fill(columns: &[Column<'_>], extras: &[&[u8]], layout: &Layout, pi
 
 fn write_plan(column: &Column<'_>, part: &Part, pinned: &mut [u8]) {
     for (place, to) in column.places.iter().zip(pinned[part.addresses.clone()].chunks_exact_mut(8)) {
-        // The route is the kernel's only if every region is registered.
-        let address = column.regions[place.region as usize].device_address(place.offset).unwrap_or(0);
+        // The route is the kernel's only if every region is registered; a row without bytes may have none.
+        let region = column.regions.get(place.region as usize);
+        let address = region.and_then(|region| region.device_address(place.offset)).unwrap_or(0);
         to.copy_from_slice(&address.to_le_bytes());
     }
     if let Rows::Ragged { offsets } = column.rows {
@@ -67,8 +68,10 @@ fn copy(column: &Column<'_>, first: usize, mut out: &mut [u8]) {
         let (place, output) = (column.places[row], column.output(row));
         let bytes = (output.end - output.start) as usize;
         let (mine, rest) = out.split_at_mut(bytes);
-        let from = place.offset as usize;
-        mine.copy_from_slice(&column.regions[place.region as usize].bytes()[from..from + bytes]);
+        if bytes > 0 {
+            let from = place.offset as usize;
+            mine.copy_from_slice(column.regions[place.region as usize].bytes(from..from + bytes));
+        }
         out = rest;
         row += 1;
     }

@@ -1,7 +1,7 @@
 //! Memory that rows are gathered from.
 #![allow(unsafe_code)]
 
-use std::{any::Any, slice, sync::Arc};
+use std::{any::Any, ops::Range, slice, sync::Arc};
 
 use super::budget::{Budget, Share};
 use crate::{
@@ -84,10 +84,12 @@ impl Region {
         self.0.refused.as_deref()
     }
 
-    /// The bytes.
-    pub(super) fn bytes(&self) -> &[u8] {
-        // SAFETY: the memory stays mapped and unchanged while the owner lives, and `self` keeps it.
-        unsafe { slice::from_raw_parts(self.0.start as *const u8, self.0.length) }
+    /// Some of the bytes, which a row is in.
+    pub(super) fn bytes(&self, range: Range<usize>) -> &[u8] {
+        let range = range.start.min(self.0.length)..range.end.min(self.0.length);
+        // SAFETY: the range is inside the memory, which stays mapped while the owner lives, and `self` keeps it; a row's bytes
+        // don't change while a batch with it is gathered.
+        unsafe { slice::from_raw_parts((self.0.start as *const u8).add(range.start), range.len()) }
     }
 
     /// The device address of byte `offset`, if the memory is registered.

@@ -1,0 +1,212 @@
+//! A CUDA device as the loader's [`Device`].
+//!
+//! A mapped file is registered when its first row is asked for, and stays so while the device lives; the arena's blocks are
+//! registered when they are made. Texts, bytes and JSON are of no use on a GPU: they are gathered on the host.
+#![allow(unsafe_code)]
+
+use std::{
+    any::Any,
+    collections::HashMap,
+    sync::{Arc, Mutex, PoisonError},
+};
+
+use forebay_format::DType;
+use forebay_loader::{
+    Error as LoaderError, HostDevice, Result as LoaderResult,
+    device::{ArenaBuffer, Buffer, ColumnPlan, Device, GatherPlan, Gathered, PlanLayout, Region as PlanRegion},
+};
+use forebay_versioning::{OpenFile, Verify};
+use rayon::prelude::*;
+
+use crate::{
+    Error, Missing,
+    engine::{Arena, Column, CudaDevice, DeviceBuffer, Options, Place, Region, Rows},
+};
+
+/// A [`CudaDevice`] that loaders gather their batches with.
+#[derive(Debug)]
+pub struct CudaLoaderDevice {
+    device: CudaDevice,
+    host: Arc<HostDevice>,
+    /// Verifies blocks, the first time that they are used.
+    threads: rayon::ThreadPool,
+    /// The regions of mapped files, by the address of the map.
+    files: Mutex<HashMap<usize, Region>>,
+}
+
+impl CudaLoaderDevice {
+    /// Opens device `ordinal`.
+    ///
+    /// # Errors
+    /// As [`CudaDevice::open`]; [`Error::Threads`] if the system refuses threads.
+    pub fn open(ordinal: u32, options: Options) -> Result<Arc<Self>, Error> {
+        let refused = |reason: String| Error::Threads { reason };
+        let host = HostDevice::new(options.threads.min(2)).map_err(|error| refused(error.to_string()))?;
+        let threads = rayon::ThreadPoolBuilder::new()
+            .num_threads(options.threads)
+            .thread_name(|index| format!("forebay-verify-{index}"))
+            .build()
+            .map_err(|error| refused(error.to_string()))?;
+        let device = CudaDevice::open(ordinal, options)?;
+        Ok(Arc::new(Self { device, host, threads, files: Mutex::default() }))
+    }
+
+    /// The device.
+    #[must_use]
+    pub fn device(&self) -> &CudaDevice {
+        &self.device
+    }
+
+    fn file(&self, file: &Arc<OpenFile>, bytes: &[u8]) -> Result<Region, Error> {
+        let mut files = self.files.lock().unwrap_or_else(PoisonError::into_inner);
+        if let Some(region) = files.get(&(bytes.as_ptr() as usize)) {
+            return Ok(region.clone());
+        }
+        let owner: Arc<dyn Any + Send + Sync> = Arc::<OpenFile>::clone(file);
+        // SAFETY: the map stays as long as the file that goes along, and data files never change.
+        let region = unsafe { self.device.region(bytes, owner)? };
+        files.insert(bytes.as_ptr() as usize, region.clone());
+        Ok(region)
+    }
+
+    /// The regions and places of a column's rows. Rows of mapped files are verified first.
+    fn resolve(&self, column: &ColumnPlan) -> LoaderResult<(Vec<Region>, Vec<Place>)> {
+        self.verify(column)?;
+        let mut regions = Vec::with_capacity(column.regions.len());
+        let mut starts = Vec::with_capacity(column.regions.len());
+        for region in &column.regions {
+            let (region, start) = match region {
+                PlanRegion::Mapped(mapped) => {
+                    let map = mapped.file.map().ok_or_else(|| strange(column, "a file that isn't mapped"))?;
+                    (self.file(&mapped.file, map.as_slice()).map_err(failed)?, 0)
+                }
+                PlanRegion::Arena(arena) => {
+                    let arena = (arena.buffer() as &dyn Any).downcast_ref::<Arena>();
+                    let place = arena.and_then(Arena::place);
+                    let (region, start) = place.ok_or_else(|| strange(column, "an arena of another device"))?;
+                    (region.clone(), start)
+                }
+            };
+            regions.push(region);
+            starts.push(start);
+        }
+        let place = |row: usize| {
+            let source = column.sources[row];
+            let offset = match column.regions.get(source.region as usize) {
+                Some(PlanRegion::Mapped(mapped)) => {
+                    let bytes = mapped.bytes_of(source.at as u32);
+                    bytes.ok_or_else(|| strange(column, "a row that isn't in its file"))?.start as u64
+                }
+                Some(PlanRegion::Arena(_)) => starts[source.region as usize] + source.at,
+                // A row without bytes is nowhere, and so anywhere.
+                None => return Ok(Place { region: 0, offset: 0 }),
+            };
+            Ok(Place { region: source.region, offset })
+        };
+        let places = (0..column.sources.len()).map(place).collect::<LoaderResult<_>>()?;
+        Ok((regions, places))
+    }
+
+    fn verify(&self, column: &ColumnPlan) -> LoaderResult<()> {
+        let verify = |source: &forebay_loader::device::Source| {
+            let Some(PlanRegion::Mapped(mapped)) = column.regions.get(source.region as usize) else { return Ok(()) };
+            let row = source.at as u32;
+            let checked = mapped.file.verify_rows(mapped.column, row..row + 1, mapped.verify);
+            checked.map_err(|source| column.read_error(mapped, row..row + 1, source))
+        };
+        let mapped = |region: &PlanRegion| matches!(region, PlanRegion::Mapped(m) if m.verify != Verify::Never);
+        if !column.regions.iter().any(mapped) {
+            return Ok(());
+        }
+        self.threads.install(|| column.sources.par_iter().with_min_len(8).try_for_each(verify))
+    }
+}
+
+impl Device for CudaLoaderDevice {
+    fn name(&self) -> String {
+        format!("cuda:{} ({})", self.device.ordinal(), self.device.name())
+    }
+
+    fn gather(&self, plan: GatherPlan) -> LoaderResult<Vec<Gathered>> {
+        let on_host = |column: &ColumnPlan| matches!(column.dtype, DType::Utf8 | DType::Bytes | DType::Json);
+        let (host, device): (Vec<_>, Vec<_>) = plan.columns.iter().cloned().partition(on_host);
+        let mut host = if host.is_empty() {
+            Vec::new()
+        } else {
+            self.host.gather(GatherPlan { rows: plan.rows, columns: host })?
+        }
+        .into_iter();
+        let mut device = self.gather_on_device(GatherPlan { rows: plan.rows, columns: device })?.into_iter();
+        let missing = || LoaderError::Device { reason: "a column got lost".to_owned() };
+        plan.columns
+            .iter()
+            .map(|column| if on_host(column) { host.next() } else { device.next() }.ok_or_else(missing))
+            .collect()
+    }
+
+    fn arena(&self, bytes: usize) -> LoaderResult<Box<dyn ArenaBuffer>> {
+        Ok(Box::new(self.device.arena(bytes).map_err(failed)?))
+    }
+}
+
+impl CudaLoaderDevice {
+    fn gather_on_device(&self, plan: GatherPlan) -> LoaderResult<Vec<Gathered>> {
+        let resolved = plan.columns.iter().map(|column| self.resolve(column)).collect::<LoaderResult<Vec<_>>>()?;
+        let mut columns = Vec::with_capacity(plan.columns.len());
+        let mut extras: Vec<Vec<u8>> = Vec::new();
+        for (column, (regions, places)) in plan.columns.iter().zip(&resolved) {
+            let rows = match &column.layout {
+                PlanLayout::Fixed { row_bytes, .. } => Rows::Fixed { bytes: *row_bytes },
+                PlanLayout::Ragged { offsets, .. } => {
+                    extras.push(offsets.iter().flat_map(|offset| offset.to_le_bytes()).collect());
+                    Rows::Ragged { offsets }
+                }
+            };
+            extras.extend(column.validity.clone());
+            columns.push(Column { name: &column.name, regions, places, rows, finishing: None });
+        }
+        let extras: Vec<&[u8]> = extras.iter().map(Vec::as_slice).collect();
+        // The batch reads from the plan's files and arenas until it is there.
+        let kept = Box::new(plan.clone());
+        let gathered = self.device.gather(&columns, &extras, kept).map_err(failed)?;
+        let mut extras = gathered.extras.into_iter().map(boxed);
+        let all = plan.columns.iter().zip(gathered.columns).map(|(column, values)| Gathered {
+            values: boxed(values),
+            offsets: if matches!(column.layout, PlanLayout::Ragged { .. }) { extras.next() } else { None },
+            validity: if column.validity.is_some() { extras.next() } else { None },
+        });
+        Ok(all.collect())
+    }
+}
+
+impl forebay_loader::device::DeviceBuffer for DeviceBuffer {
+    fn len(&self) -> usize {
+        self.len()
+    }
+}
+
+impl ArenaBuffer for Arena {
+    fn bytes(&self) -> &[u8] {
+        self.bytes()
+    }
+
+    fn bytes_mut(&mut self) -> &mut [u8] {
+        self.bytes_mut()
+    }
+}
+
+fn boxed(buffer: DeviceBuffer) -> Buffer {
+    Buffer::Device(Box::new(buffer))
+}
+
+fn strange(column: &ColumnPlan, what: &str) -> LoaderError {
+    LoaderError::Device { reason: format!("column '{}' has {what}", column.name) }
+}
+
+fn failed(error: Error) -> LoaderError {
+    match error {
+        Error::Missing(Missing::Forked { .. }) => LoaderError::Forked,
+        Error::OutOfMemory { bytes } => LoaderError::OutOfMemory { bytes },
+        error => LoaderError::Device { reason: error.to_string() },
+    }
+}

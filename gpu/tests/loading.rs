@@ -1,0 +1,141 @@
+//! A loader's batches are the same on a device as on the host.
+
+use std::{
+    sync::Arc,
+    time::{Duration, Instant},
+};
+
+use forebay_gpu::{CudaLoaderDevice, DeviceBuffer, Options, Route};
+use forebay_loader::{
+    Batch, BatchValues, Buffer, Device, HostDevice, Loader, LoaderOptions, Shuffle, Tail, Verify, Window,
+};
+use forebay_storage::Storage;
+use forebay_versioning::{Selection, Table};
+
+use crate::{
+    driver::{Mock, Setting},
+    support::{Model, columns, folder, memory, table},
+};
+
+fn bytes(buffer: &Buffer) -> Vec<u8> {
+    match buffer {
+        Buffer::Host(buffer) => buffer.to_vec(),
+        Buffer::Device(buffer) => {
+            let buffer: &dyn std::any::Any = &**buffer;
+            buffer.downcast_ref::<DeviceBuffer>().unwrap().to_host().unwrap()
+        }
+    }
+}
+
+/// A batch in plain bytes: of each column the name, the values, and the offsets and validity if there are any.
+type Plain = (Vec<u64>, Vec<(String, Vec<u8>, Option<Vec<u8>>, Option<Vec<u8>>)>);
+
+fn plain(batch: &Batch) -> Plain {
+    let column = |column: &forebay_loader::BatchColumn| {
+        let (values, offsets) = match &column.values {
+            BatchValues::Fixed { buffer, .. } => (bytes(buffer), None),
+            BatchValues::Ragged { offsets, bytes: values, .. } => (bytes(values), Some(bytes(offsets))),
+        };
+        (column.name.to_string(), values, offsets, column.validity.as_ref().map(bytes))
+    };
+    (batch.rows.clone(), batch.columns.iter().map(column).collect())
+}
+
+fn epoch(table: &Table, options: &LoaderOptions, device: Arc<dyn Device>) -> Vec<Plain> {
+    let loader = Loader::new(Selection::all(table.clone()), options.clone(), device).unwrap();
+    loader.iter().unwrap().map(|batch| plain(&batch.unwrap())).collect()
+}
+
+fn options() -> Vec<LoaderOptions> {
+    let window = Window { lanes: 4, window: 2, unit_bytes: 4096 };
+    [Shuffle::Off, Shuffle::Global, Shuffle::Windowed(window)]
+        .map(|shuffle| LoaderOptions { batch_size: 24, shuffle, tail: Tail::Short, ..LoaderOptions::default() })
+        .to_vec()
+}
+
+fn same_on_both(mock: &Mock, storage: Storage, route: Option<Route>) -> Arc<CudaLoaderDevice> {
+    Model::random(columns(), 150, 5).write(storage.clone(), 3);
+    let device = CudaLoaderDevice::open(0, Options { threads: 2, route, ..mock.options() }).unwrap();
+    for options in options() {
+        let expected = epoch(&table(storage.clone()), &options, HostDevice::new(2).unwrap());
+        assert_eq!(epoch(&table(storage.clone()), &options, device.clone()), expected, "{:?}", options.shuffle);
+    }
+    device
+}
+
+#[test]
+fn rows_of_every_kind_come_from_local_files_as_the_host_has_them() {
+    for route in [None, Some(Route::Kernel), Some(Route::BatchCopy)] {
+        let mock = Mock::start();
+        mock.set(Setting::DelayUs, 300);
+        let (_folder, storage) = folder();
+        let device = same_on_both(&mock, storage, route);
+        let stats = device.device().stats();
+        assert!(stats.columns.values().all(|column| column.refused.is_none()), "{stats:?}");
+        assert!(route.is_none() || stats.columns.values().all(|column| Some(column.route) == route), "{stats:?}");
+        assert!(mock.get(Setting::Registrations) > 0);
+    }
+}
+
+#[test]
+fn rows_of_every_kind_come_from_a_store_as_the_host_has_them() {
+    for route in [None, Some(Route::Kernel), Some(Route::BatchCopy)] {
+        let mock = Mock::start();
+        mock.set(Setting::DelayUs, 300);
+        same_on_both(&mock, memory(), route);
+        // All of the arena is one slab a size.
+        assert!(mock.get(Setting::Registrations) < 10, "{}", mock.get(Setting::Registrations));
+    }
+}
+
+#[test]
+fn rows_come_right_where_registration_is_refused() {
+    let mock = Mock::start();
+    mock.set(Setting::RefuseRegistration, 1);
+    let (_folder, storage) = folder();
+    let device = same_on_both(&mock, storage, None);
+    let stats = device.device().stats();
+    assert!(stats.columns.values().all(|column| column.refused.is_some()), "{stats:?}");
+}
+
+#[test]
+fn a_wrong_byte_of_a_mapped_file_is_an_error_and_never_reaches_the_device() {
+    let mock = Mock::start();
+    let (folder, storage) = folder();
+    Model::random(columns(), 64, 3).write(storage.clone(), 1);
+    let data = folder.path().join("data");
+    for entry in std::fs::read_dir(data).unwrap() {
+        let path = entry.unwrap().path();
+        let mut bytes = std::fs::read(&path).unwrap();
+        // The first chunk's first byte.
+        bytes[4096] ^= 1;
+        std::fs::write(&path, bytes).unwrap();
+    }
+    let device = CudaLoaderDevice::open(0, mock.options()).unwrap();
+    let options = LoaderOptions { batch_size: 64, verify: Verify::First, ..LoaderOptions::default() };
+    let loader = Loader::new(Selection::all(table(storage)), options, device).unwrap();
+    let error = loader.iter().unwrap().next().unwrap().unwrap_err();
+    assert!(matches!(error, forebay_loader::Error::Read { .. }), "{error}");
+}
+
+#[test]
+fn an_epoch_dropped_in_mid_flight_gives_everything_back() {
+    let mock = Mock::start();
+    mock.set(Setting::DelayUs, 2000);
+    let (_folder, storage) = folder();
+    Model::random(columns(), 150, 5).write(storage.clone(), 1);
+    let device = CudaLoaderDevice::open(0, mock.options()).unwrap();
+    for options in options() {
+        let loader = Loader::new(Selection::all(table(storage.clone())), options, device.clone()).unwrap();
+        let mut batches = loader.iter().unwrap();
+        drop(batches.next().unwrap().unwrap());
+    }
+    drop(device);
+    let left = || [Setting::DeviceBytes, Setting::PinnedBytes, Setting::Registrations].map(|what| mock.get(what));
+    // The epoch's last requests end in their own time.
+    let until = Instant::now() + Duration::from_secs(20);
+    while left() != [0, 0, 0] && Instant::now() < until {
+        std::thread::sleep(Duration::from_millis(5));
+    }
+    assert_eq!(left(), [0, 0, 0]);
+}
