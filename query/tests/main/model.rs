@@ -6,8 +6,11 @@ use proptest::prelude::*;
 use crate::support::{Row, numbers, table, texts};
 
 fn row() -> impl Strategy<Value = Row> {
-    (0_i64..20, "[a-z]{0,12}|.{200,400}", prop::option::of(0_i64..5))
-        .prop_map(|(number, name, score)| Row { number, name, score })
+    (0_i64..20, "[a-z]{0,12}|.{200,400}", prop::option::of(0_i64..5)).prop_map(|(number, name, score)| Row {
+        number,
+        name,
+        score,
+    })
 }
 
 proptest! {

@@ -14,11 +14,9 @@ fn rows(count: usize) -> Vec<Row> {
 async fn only_the_bytes_of_the_named_columns_are_read() {
     let (table, store) = table(&[rows(3_000), rows(2_000)]).await;
     let before = store.operations().len();
-    select(&table, &["number"], ScanOptions::default(), |columns| {
-        Ok::<_, Error>(vec![true; columns[0].data.rows])
-    })
-    .await
-    .unwrap();
+    select(&table, &["number"], ScanOptions::default(), |columns| Ok::<_, Error>(vec![true; columns[0].data.rows]))
+        .await
+        .unwrap();
     let operations = store.operations();
     let read = operations[before..].iter().filter(|operation| operation.kind == OpKind::Get);
     let read: u64 = read.filter_map(|operation| operation.range.clone()).map(|range| range.end - range.start).sum();
@@ -69,7 +67,8 @@ async fn a_predicate_may_be_a_trait_object() {
 #[tokio::test]
 async fn a_mask_of_another_length_is_an_error_that_says_where() {
     let (table, _) = table(&[rows(10)]).await;
-    let error = select(&table, &["number"], ScanOptions::default(), |_| Ok::<_, Error>(vec![true; 3])).await.unwrap_err();
+    let error =
+        select(&table, &["number"], ScanOptions::default(), |_| Ok::<_, Error>(vec![true; 3])).await.unwrap_err();
     assert_eq!(error.to_string(), "the predicate gave 3 answers for the 10 rows 0..10 of table 'main'");
 }
 
