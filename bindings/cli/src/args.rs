@@ -13,7 +13,13 @@ use crate::{
 
 /// Versioned, tensor-shaped data lakes that feed GPUs.
 #[derive(Debug, Parser)]
-#[command(name = "forebay", version, propagate_version = true, subcommand_required = true, arg_required_else_help = true)]
+#[command(
+    name = "forebay",
+    version,
+    propagate_version = true,
+    subcommand_required = true,
+    arg_required_else_help = true
+)]
 pub(crate) struct Cli {
     #[command(subcommand)]
     pub(crate) command: Command,

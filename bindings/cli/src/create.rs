@@ -55,7 +55,8 @@ pub(crate) fn create(args: &Create) -> Result<i32> {
     let written = writer.finish()?;
     let bytes_written = written.bytes();
     transaction.append(written);
-    let message = args.message.clone().unwrap_or_else(|| format!("add {} images to table '{}'", tally.rows, args.table));
+    let message =
+        args.message.clone().unwrap_or_else(|| format!("add {} images to table '{}'", tally.rows, args.table));
     let author = args.author.clone().unwrap_or_else(lake::author);
     let snapshot = runtime.block_on(transaction.commit(&message, &author))?;
 

@@ -48,7 +48,8 @@ pub(crate) fn head(args: &Head) -> Result<i32> {
     });
     Output::new(args.target.json).result(&document, |out| {
         let mut lines = vec![columns.iter().map(|column| column.name.clone()).collect::<Vec<_>>()];
-        let cell = |row: &Map<String, Value>, column: &Column| row.get(&column.name).map_or_else(String::new, value::text);
+        let cell =
+            |row: &Map<String, Value>, column: &Column| row.get(&column.name).map_or_else(String::new, value::text);
         lines.extend(rows.iter().map(|row| columns.iter().map(|column| cell(row, column)).collect()));
         out.table(human::table(&lines, &[]))?;
         out.line(format!("{} of {} rows", human::count(wanted), human::count(table.rows())))

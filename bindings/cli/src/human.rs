@@ -86,10 +86,7 @@ mod tests {
     #[test]
     fn bytes_have_three_digits() {
         let shown = [0, 999, 1_000, 1_234, 99_949, 99_950, 999_499, 999_500, u64::MAX].map(bytes);
-        assert_eq!(
-            shown,
-            ["0 B", "999 B", "1.00 kB", "1.23 kB", "99.9 kB", "100 kB", "999 kB", "1.00 MB", "18.4 EB"]
-        );
+        assert_eq!(shown, ["0 B", "999 B", "1.00 kB", "1.23 kB", "99.9 kB", "100 kB", "999 kB", "1.00 MB", "18.4 EB"]);
     }
 
     #[test]

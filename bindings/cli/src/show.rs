@@ -20,7 +20,8 @@ pub(crate) fn info(args: &Info) -> Result<i32> {
     let lake = lake::open(&args.target)?;
     let runtime = runtime()?;
     let snapshot = runtime.block_on(lake.snapshot(&args.version.at()))?;
-    let (branches, tags) = runtime.block_on(async { Ok::<_, crate::Error>((lake.branches().await?, lake.tags().await?)) })?;
+    let (branches, tags) =
+        runtime.block_on(async { Ok::<_, crate::Error>((lake.branches().await?, lake.tags().await?)) })?;
     let mut tables = Vec::new();
     for name in snapshot.tables() {
         tables.push(runtime.block_on(snapshot.table(name))?);
@@ -41,7 +42,11 @@ pub(crate) fn info(args: &Info) -> Result<i32> {
         out.line(format!("created  {}", human::time(lake.created())))?;
         out.line(format!("commit   {}  {}", commit.id, human::time(commit.time)))?;
         out.line(format!("         {}", human::shortened(&commit.message, 100)))?;
-        out.line(format!("refs     {}, {}", many(branches.len(), "branch", "branches"), many(tags.len(), "tag", "tags")))?;
+        out.line(format!(
+            "refs     {}, {}",
+            many(branches.len(), "branch", "branches"),
+            many(tags.len(), "tag", "tags")
+        ))?;
         tables.iter().try_for_each(|table| {
             out.line("")?;
             let (rows, bytes) = (human::count(table.rows()), human::bytes(size(table)));
@@ -104,9 +109,7 @@ pub(crate) fn log(args: &Log) -> Result<i32> {
 }
 
 fn describe_commit(commit: &Commit) -> Value {
-    let change = |change: &forebay_format::meta::Change| {
-        json!({ "table": table_name(commit, change), "kind": change.kind, "rows_added": change.rows_added })
-    };
+    let change = |change: &forebay_format::meta::Change| json!({ "table": table_name(commit, change), "kind": change.kind, "rows_added": change.rows_added });
     json!({
         "id": commit.id.to_string(),
         "parents": commit.parents.iter().map(|parent| parent.id.to_string()).collect::<Vec<_>>(),

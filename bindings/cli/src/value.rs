@@ -20,10 +20,14 @@ pub(crate) fn rows(column: &Column, data: &ColumnData) -> Result<Vec<Value>> {
     match &data.values {
         OwnedValues::Fixed(bytes) => {
             let item = column.dtype.item_size().ok_or_else(|| unexpected("rows of fixed size"))?;
-            let shape: Vec<u32> = column.shape.iter().filter_map(|dim| match dim {
-                Dim::Fixed(length) => Some(*length),
-                Dim::Free => None,
-            }).collect();
+            let shape: Vec<u32> = column
+                .shape
+                .iter()
+                .filter_map(|dim| match dim {
+                    Dim::Fixed(length) => Some(*length),
+                    Dim::Free => None,
+                })
+                .collect();
             let size = shape.iter().fold(item, |size, length| size * *length as usize);
             if bytes.len() != size * data.rows {
                 return Err(unexpected("another number of bytes"));
@@ -36,20 +40,23 @@ pub(crate) fn rows(column: &Column, data: &ColumnData) -> Result<Vec<Value>> {
                 return Err(unexpected("another number of rows"));
             }
             let rank = shapes.len().checked_div(data.rows).unwrap_or(0);
-            (0..data.rows).map(|row| {
-                let value = bytes.get(offsets[row] as usize..offsets[row + 1] as usize);
-                let value = value.ok_or_else(|| unexpected("offsets past its bytes"))?;
-                let shape = &shapes[row * rank..(row + 1) * rank];
-                Ok(match column.dtype {
-                    _ if null(row) => Value::Null,
-                    DType::Utf8 => json!(String::from_utf8_lossy(value)),
-                    DType::Json => serde_json::from_slice(value)
-                        .unwrap_or_else(|_| json!(String::from_utf8_lossy(value))),
-                    DType::Bytes if shape.is_empty() => json!({ "bytes": value.len() }),
-                    DType::Bytes => json!({ "bytes": value.len(), "shape": shape }),
-                    dtype => tensor(dtype, shape, value),
+            (0..data.rows)
+                .map(|row| {
+                    let value = bytes.get(offsets[row] as usize..offsets[row + 1] as usize);
+                    let value = value.ok_or_else(|| unexpected("offsets past its bytes"))?;
+                    let shape = &shapes[row * rank..(row + 1) * rank];
+                    Ok(match column.dtype {
+                        _ if null(row) => Value::Null,
+                        DType::Utf8 => json!(String::from_utf8_lossy(value)),
+                        DType::Json => {
+                            serde_json::from_slice(value).unwrap_or_else(|_| json!(String::from_utf8_lossy(value)))
+                        }
+                        DType::Bytes if shape.is_empty() => json!({ "bytes": value.len() }),
+                        DType::Bytes => json!({ "bytes": value.len(), "shape": shape }),
+                        dtype => tensor(dtype, shape, value),
+                    })
                 })
-            }).collect()
+                .collect()
         }
     }
 }

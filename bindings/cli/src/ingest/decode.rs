@@ -48,13 +48,13 @@ pub(crate) fn format(bytes: &[u8]) -> Option<ImageFormat> {
 }
 
 /// Decodes an image to 8-bit RGB. Grey is repeated, alpha is dropped, 16 bits are rounded to 8, CMYK is converted, and
-/// of an animation the first frame is taken.
+/// of an animation the first frame is taken. `memory` is used for the pixels where that is possible.
 ///
 /// # Errors
 /// If the bytes are no image of a known format, are cut short or damaged, or hold more than [`MAX_PIXELS`].
-pub(crate) fn decode(bytes: &[u8]) -> Result<Decoded> {
+pub(crate) fn decode(bytes: &[u8], memory: Vec<u8>) -> Result<Decoded> {
     match known(bytes)? {
-        ImageFormat::Jpeg => guarded(|| decode_jpeg(bytes)),
+        ImageFormat::Jpeg => guarded(|| decode_jpeg(bytes, memory)),
         format => guarded(|| decode_other(bytes, format)),
     }
 }
@@ -77,7 +77,7 @@ fn known(bytes: &[u8]) -> Result<ImageFormat> {
     format(bytes).ok_or(Error::NotAnImage { empty: bytes.is_empty() })
 }
 
-fn decode_jpeg(bytes: &[u8]) -> Result<Decoded> {
+fn decode_jpeg(bytes: &[u8], mut rgb: Vec<u8>) -> Result<Decoded> {
     if !jpeg::is_complete(bytes) {
         return Err(Error::Truncated);
     }
@@ -93,10 +93,10 @@ fn decode_jpeg(bytes: &[u8]) -> Result<Decoded> {
     let orientation = decoder.exif().and_then(|exif| Orientation::from_exif_chunk(exif));
     // Harmless surplus between headers was let pass; damage to the picture isn't.
     decoder.set_options(options.set_strict_mode(true));
-    let rgb = decoder.decode().map_err(damaged)?;
-    if rgb.len() as u64 != 3 * u64::from(width) * u64::from(height) {
-        return Err(damaged(format!("{} bytes of pixels for {width} x {height}", rgb.len())));
-    }
+    // Emptied first: what a decoder might leave out must not show the picture before.
+    rgb.clear();
+    rgb.resize(3 * width as usize * height as usize, 0);
+    decoder.decode_into(&mut rgb).map_err(damaged)?;
     Ok(Decoded { width, height, rgb, orientation: orientation.unwrap_or(Orientation::NoTransforms) })
 }
 

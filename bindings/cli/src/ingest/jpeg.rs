@@ -17,6 +17,10 @@ pub(crate) fn is_complete(bytes: &[u8]) -> bool {
         let Some(after) = rest.get(length..) else { break };
         rest = after;
         if marker == SCAN {
+            // In a scan's data this pair is never anything but the end; usually it is where the file ends.
+            if rest.ends_with(&[0xff, END]) {
+                return true;
+            }
             rest = skip_scan(rest);
         }
     }

@@ -126,7 +126,12 @@ fn prepare(path: &Path, keep: Keep, scratch: &mut Scratch) -> Result<(Prepared, 
     let bytes = std::fs::read(path).map_err(|source| Error::Unreadable { source })?;
     let size = bytes.len() as u64;
     let prepared = match keep {
-        Keep::Pixels(recipe) => Prepared::Pixels(transform::apply(recipe, &decode::decode(&bytes)?, scratch)?),
+        Keep::Pixels(recipe) => {
+            let image = decode::decode(&bytes, std::mem::take(&mut scratch.pixels))?;
+            let planes = transform::apply(recipe, &image, scratch)?;
+            scratch.keep(image.rgb);
+            Prepared::Pixels(planes)
+        }
         Keep::Encoded => {
             let shape = decode::header(&bytes)?.shape;
             Prepared::Encoded { bytes, shape }

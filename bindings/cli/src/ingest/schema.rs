@@ -1,10 +1,6 @@
 //! The table that a folder of images makes, and whether an existing one can take them.
 
-use std::{
-    fs::File,
-    io::Read as _,
-    path::Path,
-};
+use std::{fs::File, io::Read as _, path::Path};
 
 use forebay_format::{Column, Compression, DType, Dim, Kind, Schema};
 use image::ImageFormat;

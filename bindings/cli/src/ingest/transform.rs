@@ -74,6 +74,20 @@ fn turned(orientation: Orientation, (width, height): (u32, u32)) -> (u32, u32) {
 pub(crate) struct Scratch {
     resizer: Resizer,
     square: Option<Image<'static>>,
+    /// Memory for the next decoded picture.
+    pub(crate) pixels: Vec<u8>,
+}
+
+/// Memory of a decoded picture that a thread keeps for the next one: a photo of 21 megapixels.
+const KEPT: usize = 64 << 20;
+
+impl Scratch {
+    /// Keeps the memory of a picture for the next one, unless it is unusually large.
+    pub(crate) fn keep(&mut self, pixels: Vec<u8>) {
+        if pixels.capacity() <= KEPT {
+            self.pixels = pixels;
+        }
+    }
 }
 
 /// Brings an image to the recipe's size; gives `[3, crop, crop]` bytes: the red plane, the green one, the blue one.
@@ -95,13 +109,13 @@ pub(crate) fn apply(recipe: Recipe, image: &Decoded, scratch: &mut Scratch) -> R
 
     let (left, width) = span(window.0, crop, stored.0, resized.0);
     let (top, height) = span(window.1, crop, stored.1, resized.1);
-    let refused = |error: &dyn std::fmt::Display| Error::Undecodable { reason: format!("it can't be resized: {error}") };
+    let refused =
+        |error: &dyn std::fmt::Display| Error::Undecodable { reason: format!("it can't be resized: {error}") };
     let source = ImageRef::new(image.width, image.height, &image.rgb, PixelType::U8x3).map_err(|e| refused(&e))?;
     let square = scratch.square.take().filter(|square| square.width() == crop);
     let mut square = square.unwrap_or_else(|| Image::new(crop, crop, PixelType::U8x3));
-    let options = ResizeOptions::new()
-        .resize_alg(ResizeAlg::Convolution(FilterType::Bilinear))
-        .crop(left, top, width, height);
+    let options =
+        ResizeOptions::new().resize_alg(ResizeAlg::Convolution(FilterType::Bilinear)).crop(left, top, width, height);
     scratch.resizer.resize(&source, &mut square, &options).map_err(|e| refused(&e))?;
     let planes = planes(square.buffer(), crop, image.orientation);
     scratch.square = Some(square);

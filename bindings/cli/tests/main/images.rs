@@ -37,7 +37,8 @@ pub(crate) fn jpeg(image: &RgbImage) -> Vec<u8> {
 
 /// The bytes of a file of these pixels whose EXIF block says how it is to be turned.
 pub(crate) fn turned(image: &RgbImage, format: ImageFormat, orientation: u8) -> Vec<u8> {
-    let exif = [b"II*\0\x08\0\0\0\x01\0\x12\x01\x03\0\x01\0\0\0".as_slice(), &[orientation, 0, 0, 0, 0, 0, 0, 0]].concat();
+    let exif =
+        [b"II*\0\x08\0\0\0\x01\0\x12\x01\x03\0\x01\0\0\0".as_slice(), &[orientation, 0, 0, 0, 0, 0, 0, 0]].concat();
     let mut bytes = Vec::new();
     let (width, height) = image.dimensions();
     let color = image::ExtendedColorType::Rgb8;

@@ -67,7 +67,8 @@ fn links_are_followed_and_a_circle_of_links_is_reported() {
     let line = failure(&["create", &format!("{}2", bench.lake()), "--from", &bench.images()]);
     assert!(line.contains("a/3.jpg: it can't be read") || line.contains("a/circle: it can't be read"), "{line}");
     let report = bench.created(&["--append", "--table", "skipped", "--on-error", "skip"]);
-    let skipped: Vec<_> = report["skipped"].as_array().unwrap().iter().map(|skip| skip["path"].as_str().unwrap()).collect();
+    let skipped: Vec<_> =
+        report["skipped"].as_array().unwrap().iter().map(|skip| skip["path"].as_str().unwrap()).collect();
     assert_eq!(skipped, ["a/3.jpg", "a/circle", "b/3.jpg", "b/circle"]);
 }
 
@@ -150,7 +151,11 @@ fn raw_keeps_the_bytes_and_puts_the_decoded_shape_beside_them() {
     let bench = Bench::new();
     let files = [
         ("a/1.jpg", jpeg(&picture(31, 17, 1)), [17, 31, 3]),
-        ("a/2.png", encode(&image::DynamicImage::ImageRgb8(picture(9, 8, 2)).into_luma8().into(), image::ImageFormat::Png), [8, 9, 1]),
+        (
+            "a/2.png",
+            encode(&image::DynamicImage::ImageRgb8(picture(9, 8, 2)).into_luma8().into(), image::ImageFormat::Png),
+            [8, 9, 1],
+        ),
         ("a/3.png", png(&picture(5, 6, 3)), [6, 5, 3]),
     ];
     files.iter().for_each(|(name, bytes, _)| drop(bench.put(name, bytes)));

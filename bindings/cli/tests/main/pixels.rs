@@ -146,6 +146,9 @@ fn any_number_of_threads_gives_the_same_table() {
         let image = picture(30 + index * 7 % 50, 40 + index * 13 % 60, index);
         bench.put(&format!("c{}/{index:02}.jpg", index % 3), &jpeg(&image));
     }
+    // Decoders take a picture that ends early and is closed properly; what it lacks must not come from another picture.
+    let whole = jpeg(&picture(60, 60, 50));
+    bench.put("c1/cut.jpg", &[&whole[..whole.len() * 2 / 3], &[0xff, 0xd9]].concat());
     let mut seen = Vec::new();
     for (at, threads) in ["1", "2", "8"].into_iter().enumerate() {
         let table = format!("t{at}");

@@ -131,7 +131,9 @@ pub(crate) fn numbers(table: &Table, name: &str) -> Vec<i64> {
 
 /// The rows of a column of texts or bytes, and the shapes beside them.
 pub(crate) fn blobs(table: &Table, name: &str) -> (Vec<Vec<u8>>, Vec<u32>) {
-    let OwnedValues::Ragged { offsets, shapes, bytes } = column(table, name).values else { panic!("'{name}' is ragged") };
+    let OwnedValues::Ragged { offsets, shapes, bytes } = column(table, name).values else {
+        panic!("'{name}' is ragged")
+    };
     (offsets.windows(2).map(|ends| bytes[ends[0] as usize..ends[1] as usize].to_vec()).collect(), shapes)
 }
 
