@@ -88,6 +88,21 @@ impl OpenFile {
     /// [`Error::Object`] with the column's name and the range if a checksum is wrong; [`Error::Storage`] if reading failed;
     /// [`Error::Inconsistent`] if the file isn't mapped, the column isn't direct, or `out` has another size.
     pub fn copy_rows(&self, position: usize, rows: Range<u32>, out: &mut [u8], verify: Verify) -> Result<()> {
+        self.copy_rows_with(position, rows, out, verify, <[u8]>::copy_from_slice)
+    }
+
+    /// As [`copy_rows`](Self::copy_rows), with a copy (to, from; as long as each other) of the caller's choice from the map.
+    ///
+    /// # Errors
+    /// As [`copy_rows`](Self::copy_rows).
+    pub fn copy_rows_with(
+        &self,
+        position: usize,
+        rows: Range<u32>,
+        out: &mut [u8],
+        verify: Verify,
+        copy: impl Fn(&mut [u8], &[u8]),
+    ) -> Result<()> {
         let column = &self.index.columns()[position];
         let (Some(map), Some(row_bytes)) = (&self.map, column.direct()) else {
             return Err(self.inconsistent("its rows are not mapped"));
@@ -105,7 +120,7 @@ impl OpenFile {
             let offset = chunk.offset + u64::from(start - chunk.first_row) * row_bytes as u64;
             if !self.read_unverified(position, start..end, offset, part, verify)? {
                 let offset = offset as usize;
-                part.copy_from_slice(&map.as_slice()[offset..offset + part.len()]);
+                copy(part, &map.as_slice()[offset..offset + part.len()]);
             }
             out = rest;
             start = end;
