@@ -1,7 +1,7 @@
 //! How fast batches come, beside a plain copy of the same rows, or plain ranged reads of the same bytes.
 //!
 //! ```text
-//! cargo run --release -p forebay-loader --example rates -- local FOLDER [ROWS]
+//! cargo run --release -p forebay-loader --example rates -- local FOLDER [ROWS [PREFETCH]]
 //! cargo run --release -p forebay-loader --example rates -- remote [ROWS]
 //! ```
 //! `local` makes a lake in FOLDER once and reads it from the page cache; `remote` keeps one in memory behind 20 ms a
@@ -25,7 +25,7 @@ fn main() {
     let arguments: Vec<String> = std::env::args().skip(1).collect();
     let rows = |place: usize| arguments.get(place).map_or(20_000, |rows| rows.parse().unwrap());
     match arguments.first().map(String::as_str) {
-        Some("local") => local(&arguments[1], rows(2)),
+        Some("local") => local(&arguments[1], rows(2), arguments.get(3).map_or(2, |batches| batches.parse().unwrap())),
         Some("remote") => remote(rows(1)),
         _ => panic!("local FOLDER [ROWS] | remote [ROWS]"),
     }
@@ -87,7 +87,7 @@ fn drain(batches: &mut Batches) -> (u64, u64) {
     (bytes, ids)
 }
 
-fn local(folder: &str, rows: usize) {
+fn local(folder: &str, rows: usize, prefetch: usize) {
     let open = || Storage::open(folder, &Options::default()).unwrap();
     if !std::path::Path::new(folder).join("forebay").exists() {
         write(open(), rows);
@@ -95,13 +95,8 @@ fn local(folder: &str, rows: usize) {
     let window = Shuffle::Windowed(Window::default());
     for (name, shuffle) in [("global", Shuffle::Global), ("windowed", window), ("off", Shuffle::Off)] {
         let table = table(open());
-        let options = LoaderOptions {
-            batch_size: BATCH,
-            shuffle,
-            prefetch: 2,
-            memory_budget: 8 << 30,
-            ..LoaderOptions::default()
-        };
+        let options =
+            LoaderOptions { batch_size: BATCH, shuffle, prefetch, memory_budget: 8 << 30, ..LoaderOptions::default() };
         let loader = Loader::new(Selection::all(table.clone()), options, HostDevice::new(2).unwrap()).unwrap();
         let order = loader.order(0);
         // Maps of their own, all touched before: the loader has to bring its own pages in.

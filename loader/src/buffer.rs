@@ -1,6 +1,6 @@
 //! Host memory for batches: aligned, recycled, and safe to hand to other runtimes by address.
 //!
-//! This is the only module of the crate with `unsafe` code: it owns raw allocations.
+//! This is the only module of the crate with `unsafe` code: it owns raw allocations, and copies past the caches.
 #![allow(unsafe_code)]
 
 use std::{
@@ -151,6 +151,56 @@ impl fmt::Debug for HostBuffer {
     }
 }
 
+/// Copies `from` to `to`, which is as long, past the caches where the processor can: for batches that are larger than the
+/// caches, and whose consumer reads them once.
+///
+/// An ordinary copy reads each line of the destination before it writes it, unless it is cached still. With three batches
+/// of 38 MB in turn, as a loader has them, that costs a fifth of the rate.
+pub(crate) fn copy_streaming(to: &mut [u8], from: &[u8]) {
+    #[cfg(target_arch = "x86_64")]
+    if to.len() == from.len() {
+        let head = to.as_ptr().align_offset(LINE).min(to.len());
+        let (to_head, to) = to.split_at_mut(head);
+        let (from_head, from) = from.split_at(head);
+        to_head.copy_from_slice(from_head);
+        let (lines, rest) = to.split_at_mut(to.len() / LINE * LINE);
+        let (from, from_rest) = from.split_at(lines.len());
+        stream_lines(lines, from);
+        rest.copy_from_slice(from_rest);
+        return;
+    }
+    to.copy_from_slice(from);
+}
+
+/// Bytes of a cache line.
+#[cfg(target_arch = "x86_64")]
+const LINE: usize = 64;
+
+/// Copies whole lines to an address that is a multiple of [`LINE`].
+#[cfg(target_arch = "x86_64")]
+fn stream_lines(to: &mut [u8], from: &[u8]) {
+    use std::arch::x86_64::{__m128i, _mm_loadu_si128, _mm_sfence, _mm_stream_si128};
+    for (to, from) in to.chunks_exact_mut(LINE).zip(from.chunks_exact(LINE)) {
+        let (to, from) = (to.as_mut_ptr().cast::<__m128i>(), from.as_ptr().cast::<__m128i>());
+        // SAFETY: both chunks have LINE = 4 * 16 bytes; stores need 16-byte alignment, which `to` has; loads need none.
+        // Every x86-64 processor has SSE2.
+        unsafe {
+            let line = [
+                _mm_loadu_si128(from),
+                _mm_loadu_si128(from.add(1)),
+                _mm_loadu_si128(from.add(2)),
+                _mm_loadu_si128(from.add(3)),
+            ];
+            _mm_stream_si128(to, line[0]);
+            _mm_stream_si128(to.add(1), line[1]);
+            _mm_stream_si128(to.add(2), line[2]);
+            _mm_stream_si128(to.add(3), line[3]);
+        }
+    }
+    // SAFETY: a fence; it orders the stores above before whatever tells another thread of them.
+    unsafe { _mm_sfence() }
+}
+
 /// Memory from the system.
 struct Allocation {
     start: NonNull<u8>,
@@ -252,6 +302,21 @@ mod tests {
         drop(first);
         drop(second);
         assert_eq!(pool.take(990).unwrap().as_ptr(), address);
+    }
+
+    #[test]
+    fn a_streaming_copy_copies_every_byte_and_no_other() {
+        let from: Vec<u8> = (0..700).map(|byte| byte as u8 ^ 0x5a).collect();
+        for start in 0..70 {
+            for length in [0, 1, 15, 63, 64, 65, 128, 200, 600] {
+                for offset in [0, 1, 9] {
+                    let mut to = vec![0xee; 800];
+                    copy_streaming(&mut to[start..start + length], &from[offset..offset + length]);
+                    assert_eq!(to[start..start + length], from[offset..offset + length]);
+                    assert!(to[..start].iter().chain(&to[start + length..]).all(|byte| *byte == 0xee));
+                }
+            }
+        }
     }
 
     #[test]

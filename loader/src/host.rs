@@ -6,6 +6,7 @@ use forebay_versioning::Verify;
 
 use crate::{
     Error, HostBuffer, HostPool, Result,
+    buffer::copy_streaming,
     device::{ArenaBuffer, Buffer, ColumnPlan, Device, GatherPlan, Gathered, MappedColumn, PlanLayout, Region, Source},
     error::RowsOf,
 };
@@ -14,6 +15,10 @@ use crate::{
 const TASK_BYTES: usize = 1 << 20;
 /// A row above this is copied by several threads.
 const SPLIT_BYTES: usize = 4 << 20;
+/// A column of a batch that takes at least this many bytes is copied past the caches.
+const STREAM_BYTES: usize = 4 << 20;
+/// Shorter runs are copied through the caches: they would end in too many half-written lines.
+const STREAM_ROW_BYTES: usize = 1 << 10;
 /// Copying many small rows costs as if each had at least this many bytes.
 const ROW_COST: usize = 256;
 
@@ -140,6 +145,11 @@ impl HostDevice {
     }
 }
 
+/// Copies rows of a batch that is larger than the caches.
+fn copy_large(to: &mut [u8], from: &[u8]) {
+    if from.len() >= STREAM_ROW_BYTES { copy_streaming(to, from) } else { to.copy_from_slice(from) }
+}
+
 /// Rows of a column that one thread copies.
 struct Task<'a> {
     column: &'a ColumnPlan,
@@ -188,6 +198,7 @@ impl Task<'_> {
     }
 
     fn copy_rows(&mut self) -> Result<()> {
+        let copy = if self.column.bytes() >= STREAM_BYTES { copy_large } else { <[u8]>::copy_from_slice };
         let mut rest = &mut self.output[..];
         let mut row = self.rows.start;
         while row < self.rows.end {
@@ -209,12 +220,12 @@ impl Task<'_> {
             match &self.column.regions[source.region as usize] {
                 Region::Mapped(mapped) => {
                     let rows = source.at as u32..source.at as u32 + count as u32;
-                    let copied = mapped.file.copy_rows(mapped.column, rows.clone(), mine, mapped.verify);
+                    let copied = mapped.file.copy_rows_with(mapped.column, rows.clone(), mine, mapped.verify, copy);
                     copied.map_err(|source| self.column.read_error(mapped, rows, source))?;
                 }
                 Region::Arena(region) => {
                     let from = source.at as usize;
-                    mine.copy_from_slice(&region.buffer().bytes()[from..from + bytes]);
+                    copy(mine, &region.buffer().bytes()[from..from + bytes]);
                 }
             }
             rest = behind;
@@ -240,7 +251,7 @@ impl Task<'_> {
                 &map.as_slice()[from..from + self.output.len()]
             }
         };
-        self.output.copy_from_slice(bytes);
+        copy_streaming(self.output, bytes);
         Ok(())
     }
 
