@@ -21,6 +21,9 @@ pub(crate) struct Args {
     /// Print one JSON object a line instead of a table.
     #[arg(long)]
     json: bool,
+    /// Measure the package that is installed in target/venv instead of building it.
+    #[arg(long)]
+    installed: bool,
     /// Work on this many rows instead of the bench's own number, for a quick look.
     #[arg(long)]
     rows: Option<usize>,
@@ -54,7 +57,7 @@ pub(crate) fn run(repo: &Repo, args: &Args) -> Result<ExitCode> {
 /// The command of a bench, and the servers that must live while it runs.
 fn ready(repo: &Repo, args: &Args) -> Result<(Command, Option<Server>)> {
     let venv = Venv::with(repo, &[Set::Demo, Set::Bench])?;
-    let wheel = wheel::install(repo, &venv)?;
+    let wheel = if args.installed { wheel::built(repo)? } else { wheel::install(repo, &venv)? };
     let script = match args.name {
         Name::Local => "local.py",
         Name::S3 => "s3.py",

@@ -28,13 +28,15 @@ pub(crate) fn install(repo: &Repo, venv: &Venv) -> Result<PathBuf> {
     maturin.arg(repo.root.join("bindings").join("python").join("Cargo.toml"));
     maturin.arg("--interpreter").arg(venv.python()).arg("--out").arg(&folder);
     shell::run(&mut maturin)?;
-    let wheel = only_wheel(&folder)?;
+    let wheel = built(repo)?;
     shell::run(venv.command("uv").args(["pip", "install", "--quiet", "--no-deps", "--force-reinstall"]).arg(&wheel))?;
     Ok(wheel)
 }
 
-fn only_wheel(folder: &std::path::Path) -> Result<PathBuf> {
-    let files = std::fs::read_dir(folder).with_context(|| format!("cannot list {}", folder.display()))?;
+/// The wheel that [`install`] built last.
+pub(crate) fn built(repo: &Repo) -> Result<PathBuf> {
+    let folder = repo.target.join("wheels");
+    let files = std::fs::read_dir(&folder).with_context(|| format!("cannot list {}", folder.display()))?;
     let paths = files.map(|file| Ok(file?.path())).collect::<Result<Vec<_>>>()?;
     let mut wheels: Vec<_> = paths.into_iter().filter(|path| path.extension().is_some_and(|e| e == "whl")).collect();
     match (wheels.pop(), wheels.is_empty()) {
