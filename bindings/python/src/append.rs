@@ -104,7 +104,9 @@ impl Pending {
             self.writers.entry(table.to_owned()).or_insert(writer);
         }
         let Some(writer) = self.writers.get_mut(table) else {
-            return Err(Error::argument("the rows were committed or discarded by another thread meanwhile: append again"));
+            return Err(Error::argument(
+                "the rows were committed or discarded by another thread meanwhile: append again",
+            ));
         };
         match writer.push(rows) {
             Ok(()) => {

@@ -50,7 +50,12 @@ fn ml_dtype<'py>(py: Python<'py>, name: &'static str) -> PyResult<Bound<'py, PyA
 ///
 /// # Safety
 /// `data` must be null, or hold an array of that shape and dtype as long as the object that becomes its base.
-unsafe fn new<'py>(py: Python<'py>, descr: Bound<'py, PyArrayDescr>, shape: &[usize], data: *mut c_void) -> PyResult<Bound<'py, PyAny>> {
+unsafe fn new<'py>(
+    py: Python<'py>,
+    descr: Bound<'py, PyArrayDescr>,
+    shape: &[usize],
+    data: *mut c_void,
+) -> PyResult<Bound<'py, PyAny>> {
     let mut dims: Vec<npy_intp> = shape.iter().map(|length| *length as npy_intp).collect();
     let aligned = if data.addr().is_multiple_of(descr.alignment().max(1)) { ALIGNED } else { 0 };
     let flags = if data.is_null() { 0 } else { C_CONTIGUOUS | WRITEABLE | aligned };
@@ -93,7 +98,12 @@ impl Fresh {
 }
 
 /// A new array of `bytes` bytes, and its memory to be written before the array is handed out.
-pub(crate) fn uninit<'py>(py: Python<'py>, dtype: DType, shape: &[usize], bytes: usize) -> PyResult<(Bound<'py, PyAny>, Fresh)> {
+pub(crate) fn uninit<'py>(
+    py: Python<'py>,
+    dtype: DType,
+    shape: &[usize],
+    bytes: usize,
+) -> PyResult<(Bound<'py, PyAny>, Fresh)> {
     // SAFETY: null data: NumPy allocates.
     let array = unsafe { new(py, descr(py, dtype)?, shape, ptr::null_mut()) }?;
     let item = dtype.item_size().unwrap_or(0);

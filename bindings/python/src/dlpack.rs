@@ -142,7 +142,6 @@ impl Tensor {
         (bytes <= memory.len()).then_some(Self { memory, dtype, shape })
     }
 
-
     fn context(&self, memory: Arc<Memory>) -> Context {
         let shape: Vec<i64> = self.shape.iter().map(|length| *length as i64).collect();
         let mut strides = vec![1_i64; shape.len()];
@@ -284,7 +283,8 @@ impl Tensor {
         let dtype = data_type(self.dtype)
             .ok_or_else(|| PyTypeError::new_err(format!("DLPack has no type for {}", self.dtype)))?;
         let copied = copy == Some(true);
-        let memory = if copied { Arc::new(Memory::of_vec(self.memory.as_slice().to_vec())) } else { self.memory.clone() };
+        let memory =
+            if copied { Arc::new(Memory::of_vec(self.memory.as_slice().to_vec())) } else { self.memory.clone() };
         let data = memory.start();
         let mut context = Box::new(self.context(memory));
         let tensor = dl_tensor(&mut context, data, dtype);

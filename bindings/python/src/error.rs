@@ -71,7 +71,9 @@ pub(crate) enum Error {
         rows: u64,
     },
     /// An earlier append or commit failed half way.
-    #[error("an earlier {step} failed ({reason}), so the rows appended since the last commit are lost: call discard(), then append them again")]
+    #[error(
+        "an earlier {step} failed ({reason}), so the rows appended since the last commit are lost: call discard(), then append them again"
+    )]
     Spoiled {
         /// What failed.
         step: &'static str,
@@ -233,11 +235,13 @@ impl From<Error> for PyErr {
         }
         Python::attach(|py| {
             let (class, message) = (error.class(), error.to_string());
-            let errno = matches!(class, "StorageError" | "NotFoundError" | "AccessError").then(|| error.errno()).flatten();
-            let made = py.import("forebay._errors").and_then(|module| module.getattr(class)).and_then(|class| match errno {
-                Some(errno) => class.call1((errno, message.as_str())),
-                None => class.call1((message.as_str(),)),
-            });
+            let errno =
+                matches!(class, "StorageError" | "NotFoundError" | "AccessError").then(|| error.errno()).flatten();
+            let made =
+                py.import("forebay._errors").and_then(|module| module.getattr(class)).and_then(|class| match errno {
+                    Some(errno) => class.call1((errno, message.as_str())),
+                    None => class.call1((message.as_str(),)),
+                });
             made.map_or_else(|failed| failed, PyErr::from_value)
         })
     }

@@ -19,10 +19,12 @@ pub(crate) fn filter(py: Python<'_>, table: &Table, columns: &[String], ask: &Py
     let chosen = block_on(py, || select(table, &names, ScanOptions::default(), predicate));
     match chosen {
         // What the function raised is raised as it is.
-        Err(Error::Query(forebay_query::Error::Predicate { table, rows, source })) => match source.downcast::<PyErr>() {
-            Ok(raised) => Err(Error::Python(*raised)),
-            Err(source) => Err(forebay_query::Error::Predicate { table, rows, source }.into()),
-        },
+        Err(Error::Query(forebay_query::Error::Predicate { table, rows, source })) => {
+            match source.downcast::<PyErr>() {
+                Ok(raised) => Err(Error::Python(*raised)),
+                Err(source) => Err(forebay_query::Error::Predicate { table, rows, source }.into()),
+            }
+        }
         chosen => chosen,
     }
 }

@@ -4,7 +4,7 @@ use std::sync::{Arc, Mutex};
 
 use forebay_format::Column;
 use forebay_loader::{
-    HostDevice, LoaderOptions, Next,
+    HostDevice, LoaderOptions, Next, Stats,
     order::{Shuffle, Tail, Window},
 };
 use pyo3::{prelude::*, types::PyDict};
@@ -124,7 +124,7 @@ impl Loader {
             open.loader.set_epoch(epoch);
             Ok(open.loader.iter()?)
         })?;
-        Ok(Batches { columns: open.columns.clone(), inner: Owned::new(Mutex::new(batches)) })
+        Ok(Batches { columns: open.columns.clone(), inner: Owned::new(Mutex::new(Some(batches))) })
     }
 }
 
@@ -132,11 +132,12 @@ impl Loader {
 #[pyclass(frozen, module = "forebay._forebay")]
 pub(crate) struct Batches {
     columns: Vec<Column>,
-    inner: Owned<Mutex<forebay_loader::Batches>>,
+    /// None once closed.
+    inner: Owned<Mutex<Option<forebay_loader::Batches>>>,
 }
 
 impl Batches {
-    fn inner(&self) -> Result<&Mutex<forebay_loader::Batches>> {
+    fn inner(&self) -> Result<&Mutex<Option<forebay_loader::Batches>>> {
         self.inner.get().ok_or_else(|| forebay_loader::Error::Forked.into())
     }
 }
@@ -149,7 +150,8 @@ impl Batches {
         let next = detached(py, || {
             loop {
                 // The lock is let go of between two waits, so that other threads get their turn.
-                match lock(inner).next_within(TICK)? {
+                let next = lock(inner).as_mut().map_or(Ok(Next::End), |batches| batches.next_within(TICK))?;
+                match next {
                     Next::Batch(batch) => return Ok(Some(batch)),
                     Next::End => return Ok(None),
                     Next::Pending => {}
@@ -160,25 +162,40 @@ impl Batches {
         next.map(|batch| batch::of_loader(py, batch, &self.columns)).transpose()
     }
 
-    /// Counts of this epoch so far.
+    /// Stops the epoch and waits for its threads, without the GIL. Gives the last counts; None in a forked child, which has no part
+    /// in the epoch.
+    fn close<'py>(&self, py: Python<'py>) -> Result<Option<Bound<'py, PyDict>>> {
+        let Ok(inner) = self.inner() else { return Ok(None) };
+        let last = detached(py, || {
+            let batches = lock(inner).take();
+            Ok(batches.map(|batches| batches.stats()))
+        })?;
+        last.map(|stats| to_dict(py, stats)).transpose()
+    }
+
+    /// Counts of this epoch so far; empty once closed.
     fn stats<'py>(&self, py: Python<'py>) -> Result<Bound<'py, PyDict>> {
         let inner = self.inner()?;
-        let stats = detached(py, || Ok(lock(inner).stats()))?;
-        let dict = PyDict::new(py);
-        dict.set_item("batches", stats.batches)?;
-        dict.set_item("rows", stats.rows)?;
-        dict.set_item("bytes", stats.bytes)?;
-        dict.set_item("requests", stats.requests)?;
-        dict.set_item("fetched", stats.fetched)?;
-        dict.set_item("waits", stats.waits)?;
-        dict.set_item("waited", stats.waited.as_secs_f64())?;
-        dict.set_item("gathering", stats.gathering.as_secs_f64())?;
-        dict.set_item("peak_bytes", stats.peak_bytes)?;
-        let routes = PyDict::new(py);
-        for (column, route) in stats.routes {
-            routes.set_item(column, route.name())?;
-        }
-        dict.set_item("routes", routes)?;
-        Ok(dict)
+        let stats = detached(py, || Ok(lock(inner).as_ref().map(forebay_loader::Batches::stats)))?;
+        stats.map_or_else(|| Ok(PyDict::new(py)), |stats| to_dict(py, stats))
     }
+}
+
+fn to_dict(py: Python<'_>, stats: Stats) -> Result<Bound<'_, PyDict>> {
+    let dict = PyDict::new(py);
+    dict.set_item("batches", stats.batches)?;
+    dict.set_item("rows", stats.rows)?;
+    dict.set_item("bytes", stats.bytes)?;
+    dict.set_item("requests", stats.requests)?;
+    dict.set_item("fetched", stats.fetched)?;
+    dict.set_item("waits", stats.waits)?;
+    dict.set_item("waited", stats.waited.as_secs_f64())?;
+    dict.set_item("gathering", stats.gathering.as_secs_f64())?;
+    dict.set_item("peak_bytes", stats.peak_bytes)?;
+    let routes = PyDict::new(py);
+    for (column, route) in stats.routes {
+        routes.set_item(column, route.name())?;
+    }
+    dict.set_item("routes", routes)?;
+    Ok(dict)
 }

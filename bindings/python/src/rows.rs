@@ -102,7 +102,13 @@ impl Open {
     fn plan(&self, name: &str) -> Result<&Plan> {
         match self.columns.iter().find(|plan| plan.column.name == name) {
             Some(plan) => Ok(plan),
-            None => Err(self.selection.table().schema().column(name).err().map_or_else(|| Error::internal(name), Into::into)),
+            None => Err(self
+                .selection
+                .table()
+                .schema()
+                .column(name)
+                .err()
+                .map_or_else(|| Error::internal(name), Into::into)),
         }
     }
 
@@ -179,7 +185,12 @@ impl Open {
 
     /// Rows of one column: numbers of fixed shape as an array, else a list; and which rows are valid, for a nullable column of fixed
     /// shape.
-    fn gather<'py>(&self, py: Python<'py>, plan: &Plan, rows: &Wanted) -> Result<(Bound<'py, PyAny>, Option<Bound<'py, PyAny>>)> {
+    fn gather<'py>(
+        &self,
+        py: Python<'py>,
+        plan: &Plan,
+        rows: &Wanted,
+    ) -> Result<(Bound<'py, PyAny>, Option<Bound<'py, PyAny>>)> {
         if let (Some((shape, row_bytes)), false) = (&plan.fixed, plan.column.nullable) {
             let pieces = match rows {
                 Wanted::Run(run) => self.pieces_of_run(run.clone())?,
@@ -345,7 +356,12 @@ impl Rows {
     }
 
     /// Rows of some columns in the order given, as a loader's batch.
-    fn batch<'py>(&self, py: Python<'py>, columns: Vec<String>, rows: PyReadonlyArray1<'py, i64>) -> Result<Vec<Delivered<'py>>> {
+    fn batch<'py>(
+        &self,
+        py: Python<'py>,
+        columns: Vec<String>,
+        rows: PyReadonlyArray1<'py, i64>,
+    ) -> Result<Vec<Delivered<'py>>> {
         let open = self.open(py)?;
         let list = self.numbers(&open, &rows)?;
         columns.iter().map(|name| open.deliver(py, open.plan(name)?, &list)).collect()

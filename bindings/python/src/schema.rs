@@ -7,7 +7,8 @@ use forebay_format::{Codec, Column, Compression, DType, Dim, Kind, Schema};
 use crate::error::{Error, Result};
 
 /// A column in plain types: name, dtype, shape, nullable, codec, level, byte shuffle, kind, metadata.
-pub(crate) type Plain = (String, String, Vec<Option<u32>>, bool, Option<String>, i32, bool, String, BTreeMap<String, String>);
+pub(crate) type Plain =
+    (String, String, Vec<Option<u32>>, bool, Option<String>, i32, bool, String, BTreeMap<String, String>);
 
 /// The format's schema of columns in plain types, with new identities.
 pub(crate) fn from_plain(columns: Vec<Plain>) -> Result<Schema> {
@@ -61,7 +62,11 @@ pub(crate) fn to_plain(schema: &Schema) -> Result<Vec<Plain>> {
 /// Whether two schemas say the same, identities aside.
 pub(crate) fn same(left: &Schema, right: &Schema) -> bool {
     left.columns.len() == right.columns.len()
-        && left.columns.iter().zip(&right.columns).all(|(left, right)| &Column { field: right.field, ..left.clone() } == right)
+        && left
+            .columns
+            .iter()
+            .zip(&right.columns)
+            .all(|(left, right)| &Column { field: right.field, ..left.clone() } == right)
 }
 
 /// The columns of a schema, one a line, for messages.

@@ -276,11 +276,18 @@ impl Session {
             }
             Err(error) => {
                 // What surely wasn't committed can be tried again; what may have been must not be.
-                let unsure = matches!(&error, Error::Version(VersionError::OutcomeUnknown { .. }) | Error::Python(_) | Error::Internal { .. });
+                let unsure = matches!(
+                    &error,
+                    Error::Version(VersionError::OutcomeUnknown { .. }) | Error::Python(_) | Error::Internal { .. }
+                );
                 let reason = error.to_string();
                 detached(py, || {
                     let mut pending = lock(&open.pending);
-                    if unsure { pending.spoil("commit", reason) } else { pending.give_back(written) }
+                    if unsure {
+                        pending.spoil("commit", reason)
+                    } else {
+                        pending.give_back(written)
+                    }
                     Ok(())
                 })?;
                 Err(error)

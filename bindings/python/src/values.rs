@@ -49,7 +49,11 @@ pub(crate) fn to_python<'py>(py: Python<'py>, column: &Column, data: ColumnData)
 }
 
 /// Which rows are valid, bool [rows], for a nullable column of fixed shape; lists have None for nulls.
-pub(crate) fn validity_of<'py>(py: Python<'py>, column: &Column, data: &ColumnData) -> Result<Option<Bound<'py, PyAny>>> {
+pub(crate) fn validity_of<'py>(
+    py: Python<'py>,
+    column: &Column,
+    data: &ColumnData,
+) -> Result<Option<Bound<'py, PyAny>>> {
     if !column.nullable || !matches!(data.values, OwnedValues::Fixed(_)) {
         return Ok(None);
     }
@@ -75,8 +79,13 @@ pub(crate) struct Ragged<'a> {
 
 impl Ragged<'_> {
     /// A list with an object a row: a text, bytes, or an array over the memory; None for nulls.
-    pub(crate) fn to_list<'py>(&self, py: Python<'py>, column: &Column, memory: &Arc<Memory>) -> Result<Bound<'py, PyAny>> {
-        let rank = if self.rows == 0 { 0 } else { self.shapes.len() / self.rows };
+    pub(crate) fn to_list<'py>(
+        &self,
+        py: Python<'py>,
+        column: &Column,
+        memory: &Arc<Memory>,
+    ) -> Result<Bound<'py, PyAny>> {
+        let rank = self.shapes.len().checked_div(self.rows).unwrap_or(0);
         let list = PyList::empty(py);
         for row in 0..self.rows {
             if !is_valid(self.validity, row) {

@@ -21,7 +21,6 @@ import pytest
 import forebay as fb
 
 PACKAGE = Path(fb.__file__).parent
-GUIDE = Path(__file__).parents[3] / "docs" / "python.md"
 
 
 def test_importing_takes_less_than_a_tenth_of_a_second_and_imports_neither_numpy_nor_torch() -> None:
@@ -81,13 +80,6 @@ def test_the_versions_agree() -> None:
 
 def test_the_example_in_the_package_docs_runs() -> None:
     assert doctest.testmod(fb).failed == 0
-
-
-def test_the_examples_of_the_guide_run(tmp_path: Path, script: Callable[..., Any]) -> None:
-    blocks = re.findall(r"```python\n(.*?)```", GUIDE.read_text(), re.S)
-    assert len(blocks) > 5
-    result = script("\n".join(blocks), cwd=tmp_path)
-    assert result.returncode == 0, result.stderr
 
 
 def command() -> list[str]:

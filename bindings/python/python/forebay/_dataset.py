@@ -157,6 +157,8 @@ class Dataset(Rows):
             If the table's columns changed meanwhile; or if the store wouldn't say whether the commit was made: look at the log.
         forebay.StorageError
             If the store failed. What was appended is kept, and another ``commit()`` may succeed.
+
+        After Ctrl-C in a commit, too, only the log tells whether it was made; the rows are not kept for another try.
         """
         commit = self._handle.session.commit(message, _author() if author is None else author)
         self._handle.moved()

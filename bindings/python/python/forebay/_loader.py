@@ -226,9 +226,12 @@ class _Batches(Iterator[dict[str, Any]]):
 
     def close(self) -> None:
         """Stops early."""
-        if self._native is not None:
-            self._loader._last = self._stats()
+        native = self._native
+        if native is not None:
             self._native = None
+            last = native.close()
+            if last is not None:
+                self._loader._last = last
 
     def _stats(self) -> dict[str, Any]:
         return self._loader._last if self._native is None else self._native.stats()
