@@ -4,8 +4,9 @@
 //! one of Pillow. Only the pixels inside the crop are computed.
 
 use fast_image_resize::{
-    FilterType, PixelType, ResizeAlg, ResizeOptions, Resizer,
-    images::{Image, ImageRef},
+    FilterType, ResizeAlg, ResizeOptions, Resizer,
+    images::{TypedImage, TypedImageRef},
+    pixels::U8x3,
 };
 use image::metadata::Orientation;
 
@@ -73,7 +74,7 @@ fn turned(orientation: Orientation, (width, height): (u32, u32)) -> (u32, u32) {
 #[derive(Default)]
 pub(crate) struct Scratch {
     resizer: Resizer,
-    square: Option<Image<'static>>,
+    square: Vec<u8>,
     /// Memory for the next decoded picture.
     pub(crate) pixels: Vec<u8>,
 }
@@ -111,15 +112,14 @@ pub(crate) fn apply(recipe: Recipe, image: &Decoded, scratch: &mut Scratch) -> R
     let (top, height) = span(window.1, crop, stored.1, resized.1);
     let refused =
         |error: &dyn std::fmt::Display| Error::Undecodable { reason: format!("it can't be resized: {error}") };
-    let source = ImageRef::new(image.width, image.height, &image.rgb, PixelType::U8x3).map_err(|e| refused(&e))?;
-    let square = scratch.square.take().filter(|square| square.width() == crop);
-    let mut square = square.unwrap_or_else(|| Image::new(crop, crop, PixelType::U8x3));
+    // Typed images: the untyped ones compile the resizer for every kind of pixel, which takes minutes.
+    let source = TypedImageRef::<U8x3>::from_buffer(image.width, image.height, &image.rgb).map_err(|e| refused(&e))?;
+    scratch.square.resize(recipe.row_bytes(), 0);
+    let mut square = TypedImage::<U8x3>::from_buffer(crop, crop, &mut scratch.square).map_err(|e| refused(&e))?;
     let options =
         ResizeOptions::new().resize_alg(ResizeAlg::Convolution(FilterType::Bilinear)).crop(left, top, width, height);
-    scratch.resizer.resize(&source, &mut square, &options).map_err(|e| refused(&e))?;
-    let planes = planes(square.buffer(), crop, image.orientation);
-    scratch.square = Some(square);
-    Ok(planes)
+    scratch.resizer.resize_typed(&source, &mut square, &options).map_err(|e| refused(&e))?;
+    Ok(planes(&scratch.square, crop, image.orientation))
 }
 
 /// The part of `source` pixels that becomes `crop` pixels from `start` when all of it becomes `resized` pixels.
