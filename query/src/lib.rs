@@ -1,5 +1,5 @@
 //! Choosing rows: scans the columns that a predicate needs, in batches of bounded memory, and hands out a
-//! [`Selection`]: what a loader takes.
+//! [`Selection`](forebay_versioning::Selection): what a loader takes.
 //!
 //! ```text
 //!   Table --[ only the named columns, batch by batch ]--> predicate --[ a mask a batch ]--> Selection

@@ -81,8 +81,9 @@ impl OpenFile {
     }
 
     /// Copies rows of the column at `position` into `out`, for a mapped file and a column whose rows are addressable in
-    /// place ([`ColumnIndex::direct`]). One copy a byte: rows whose blocks are not yet verified are read by `pread`
-    /// straight into `out` and checked there, so that an IO error is an error; others are copied from the map.
+    /// place ([`ColumnIndex::direct`](forebay_format::ColumnIndex::direct)). One copy a byte: rows whose blocks are not
+    /// yet verified are read by `pread` straight into `out` and checked there, so that an IO error is an error; others are
+    /// copied from the map.
     ///
     /// # Errors
     /// [`Error::Object`] with the column's name and the range if a checksum is wrong; [`Error::Storage`] if reading failed;
