@@ -14,6 +14,7 @@ const FORBIDDEN: &[(&str, &str)] = &[
     (concat!("#[ig", "nore"), "a test that does not run shows nothing; use FOREBAY_LONG for what takes minutes"),
     (concat!("FIX", "ME"), "mend it"),
     (concat!("pytest.mark.", "skip"), "a test that does not run shows nothing"),
+    (concat!("pytest.", "skip("), "a test that does not run shows nothing"),
     (concat!("mark.x", "fail"), "a test that may fail shows nothing"),
     (concat!("/ho", "me/"), "this path exists on one machine only"),
     (concat!("/ro", "ot/"), "this path exists on one machine only"),
