@@ -139,6 +139,16 @@ impl OpenFile {
         self.verify_blocks(position, self.index.columns()[position].blocks_of(rows), verify, &mut scratch)
     }
 
+    /// Whether reading some rows of the column at `position` in place needs no [`verify_rows`](Self::verify_rows) first.
+    #[must_use]
+    pub fn is_verified(&self, position: usize, rows: Range<u32>, verify: Verify) -> bool {
+        match verify {
+            Verify::First => self.verified[position].all(self.index.columns()[position].blocks_of(rows)),
+            Verify::Always => false,
+            Verify::Never => true,
+        }
+    }
+
     /// Verifies the blocks that hold bytes `part` of one row of the column at `position`, as
     /// [`verify_rows`](Self::verify_rows): several threads can share a large row.
     ///
