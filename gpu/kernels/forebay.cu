@@ -33,6 +33,7 @@ typedef struct {
 
 #define SEGMENT 128       // vectors of a row that one warp brings: four loads of each lane, all in flight at once
 #define LANES 32
+#define LINE 8            // vectors of a line
 
 DEVICE Vector load(u64 address) {
 #ifdef __CUDA_ARCH__
@@ -86,41 +87,37 @@ KERNEL forebay_gather(Gather g) {
             if (lane < head) *(u8 *)(to + lane) = *(const u8 *)(from + lane);
             if (lane < tail) *(u8 *)(to + done + lane) = *(const u8 *)(from + done + lane);
         }
-        u64 first = (u64)segment * SEGMENT;
-        if (first >= vectors) continue;
-        u64 last = first + SEGMENT < vectors ? first + SEGMENT : vectors;
         from += head;
         to += head;
         u32 shift = (u32)(from % 16);
-        if (shift == 0) {
-            Vector v[SEGMENT / LANES];
-            for (u32 k = 0; k < SEGMENT / LANES; k++) {
-                u64 i = first + lane + k * LANES;
-                if (i < last) v[k] = load(from + i * 16);
+        u64 base = from - shift;
+        // Segments start where a line of the source does, so that a warp asks the link for whole lines.
+        i64 first = (i64)segment * SEGMENT - (i64)(base / 16 % LINE), last = (i64)vectors;
+        if (first >= last) continue;
+        Vector v[SEGMENT / LANES];
+        for (u32 k = 0; k < SEGMENT / LANES; k++) {
+            i64 i = first + lane + k * LANES;
+            // Shifted vectors are made of two, so of one more than there are.
+            if (i >= 0 && i < last + (shift != 0)) v[k] = load(base + i * 16);
+        }
+        for (u32 k = 0; k < SEGMENT / LANES; k++) {
+            i64 i = first + lane + k * LANES;
+            if (shift == 0) {
+                if (i >= 0 && i < last) store(to + i * 16, v[k]);
+                continue;
             }
-            for (u32 k = 0; k < SEGMENT / LANES; k++) {
-                u64 i = first + lane + k * LANES;
-                if (i < last) store(to + i * 16, v[k]);
-            }
-        } else {
-            u64 base = from - shift;
-            Vector v[SEGMENT / LANES + 1];
-            for (u32 k = 0; k < SEGMENT / LANES; k++) {
-                u64 i = first + lane + k * LANES;
-                if (i <= last) v[k] = load(base + i * 16);
-            }
-            for (u32 k = 0; k < SEGMENT / LANES; k++) {
-                u64 i = first + lane + k * LANES;
-                Vector next;
+            Vector next;
 #ifdef __CUDA_ARCH__
-                next.low = __shfl_down_sync(0xffffffffu, v[k].low, 1);
-                next.high = __shfl_down_sync(0xffffffffu, v[k].high, 1);
-                if (lane == LANES - 1 && i < last) next = load(base + (i + 1) * 16);
+            // The vector after is the next lane's; after the last lane's comes the first lane's of the next round.
+            u64 low = v[k].low, high = v[k].high;
+            if (lane == 0 && k + 1 < SEGMENT / LANES) { low = v[k + 1].low; high = v[k + 1].high; }
+            next.low = __shfl_sync(0xffffffffu, low, (lane + 1) % LANES);
+            next.high = __shfl_sync(0xffffffffu, high, (lane + 1) % LANES);
+            if (lane == LANES - 1 && k + 1 == SEGMENT / LANES && i < last) next = load(base + (i + 1) * 16);
 #else
-                if (i < last) next = load(base + (i + 1) * 16);
+            if (i >= 0 && i < last) next = load(base + (i + 1) * 16);
 #endif
-                if (i < last) store(to + i * 16, funnel(v[k], next, shift));
-            }
+            if (i >= 0 && i < last) store(to + i * 16, funnel(v[k], next, shift));
         }
     }
 }

@@ -25,12 +25,15 @@
 //! [`DeviceBuffer`]s that a consumer orders its stream behind. No row is copied by the CPU, unless it is small or its memory
 //! could not be registered; [`CudaDevice::stats`] names the route of every column and why it isn't a faster one.
 //!
-//! CUDA is supported on Linux, on x86-64 and aarch64. Elsewhere this crate is discovery alone.
+//! CUDA is supported on Linux, on x86-64 and aarch64. Elsewhere this crate is discovery alone, and a device is
+//! refused.
 
 #[cfg(all(target_os = "linux", any(target_arch = "x86_64", target_arch = "aarch64")))]
 mod cuda;
 mod discover;
 mod driver;
+#[cfg(not(all(target_os = "linux", any(target_arch = "x86_64", target_arch = "aarch64"))))]
+mod elsewhere;
 #[cfg(all(target_os = "linux", any(target_arch = "x86_64", target_arch = "aarch64")))]
 mod engine;
 mod error;
@@ -39,13 +42,15 @@ mod fork;
 mod missing;
 #[cfg(all(target_os = "linux", any(target_arch = "x86_64", target_arch = "aarch64")))]
 mod seam;
+mod stats;
 
 pub use discover::{Device, Driver, LIBRARY, Report, discover, discover_at};
+#[cfg(not(all(target_os = "linux", any(target_arch = "x86_64", target_arch = "aarch64"))))]
+pub use elsewhere::{CudaLoaderDevice, DeviceBuffer};
 #[cfg(all(target_os = "linux", any(target_arch = "x86_64", target_arch = "aarch64")))]
-pub use engine::{
-    Column, ColumnStats, CudaDevice, DeviceBuffer, Finishing, Gathered, Options, Place, Region, Route, Rows, Stats,
-};
+pub use engine::{Column, CudaDevice, DeviceBuffer, Finishing, Gathered, Options, Place, Region, Rows};
 pub use error::{Error, Result};
 pub use missing::Missing;
 #[cfg(all(target_os = "linux", any(target_arch = "x86_64", target_arch = "aarch64")))]
 pub use seam::CudaLoaderDevice;
+pub use stats::{ColumnStats, Route, Stats};

@@ -32,6 +32,9 @@ pub enum Missing {
         /// What the driver says the code means.
         reason: String,
     },
+    /// This build of the crate knows no CUDA.
+    #[error("CUDA is supported on Linux, on x86-64 and aarch64")]
+    System,
     /// The driver works and sees no device.
     #[error("the CUDA driver sees no device")]
     NoDevice,

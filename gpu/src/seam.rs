@@ -6,20 +6,23 @@
 
 use std::{
     any::Any,
-    collections::HashMap,
-    sync::{Arc, Mutex, PoisonError},
+    collections::{BTreeMap, HashMap},
+    sync::{Arc, Mutex, PoisonError, Weak},
 };
 
 use forebay_format::DType;
 use forebay_loader::{
     Error as LoaderError, HostDevice, Result as LoaderResult,
-    device::{ArenaBuffer, Buffer, ColumnPlan, Device, GatherPlan, Gathered, PlanLayout, Region as PlanRegion},
+    device::{
+        ArenaBuffer, Buffer, ColumnPlan, Device, GatherPlan, Gathered, MappedColumn, PlanLayout, Region as PlanRegion,
+        Source,
+    },
 };
-use forebay_versioning::{OpenFile, Verify};
+use forebay_versioning::OpenFile;
 use rayon::prelude::*;
 
 use crate::{
-    Error, Missing,
+    Error, Missing, Stats,
     engine::{Arena, Column, CudaDevice, DeviceBuffer, Options, Place, Region, Rows},
 };
 
@@ -51,10 +54,32 @@ impl CudaLoaderDevice {
         Ok(Arc::new(Self { device, host, threads, files: Mutex::default() }))
     }
 
+    /// Device `ordinal` as this process's loaders share it: files are registered once for all of them. It is opened if
+    /// nobody has it, and closed when the last lets go of it.
+    ///
+    /// # Errors
+    /// As [`open`](Self::open).
+    pub fn shared(ordinal: u32) -> Result<Arc<Self>, Error> {
+        static SHARED: Mutex<BTreeMap<u32, Weak<CudaLoaderDevice>>> = Mutex::new(BTreeMap::new());
+        let mut shared = SHARED.lock().unwrap_or_else(PoisonError::into_inner);
+        if let Some(device) = shared.get(&ordinal).and_then(Weak::upgrade) {
+            return Ok(device);
+        }
+        let device = Self::open(ordinal, Options::default())?;
+        shared.insert(ordinal, Arc::downgrade(&device));
+        Ok(device)
+    }
+
     /// The device.
     #[must_use]
     pub fn device(&self) -> &CudaDevice {
         &self.device
+    }
+
+    /// What it did so far.
+    #[must_use]
+    pub fn stats(&self) -> Stats {
+        self.device.stats()
     }
 
     fn file(&self, file: &Arc<OpenFile>, bytes: &[u8]) -> Result<Region, Error> {
@@ -107,18 +132,23 @@ impl CudaLoaderDevice {
         Ok((regions, places))
     }
 
+    /// Verifies the rows of mapped files that aren't yet, by several threads.
     fn verify(&self, column: &ColumnPlan) -> LoaderResult<()> {
-        let verify = |source: &forebay_loader::device::Source| {
-            let Some(PlanRegion::Mapped(mapped)) = column.regions.get(source.region as usize) else { return Ok(()) };
-            let row = source.at as u32;
-            let checked = mapped.file.verify_rows(mapped.column, row..row + 1, mapped.verify);
-            checked.map_err(|source| column.read_error(mapped, row..row + 1, source))
+        let mapped = |source: &Source| match column.regions.get(source.region as usize) {
+            Some(PlanRegion::Mapped(mapped)) => Some((mapped, source.at as u32)),
+            _ => None,
         };
-        let mapped = |region: &PlanRegion| matches!(region, PlanRegion::Mapped(m) if m.verify != Verify::Never);
-        if !column.regions.iter().any(mapped) {
+        let rows = column.sources.iter().filter_map(mapped);
+        let rows: Vec<_> =
+            rows.filter(|(file, row)| !file.file.is_verified(file.column, *row..row + 1, file.verify)).collect();
+        if rows.is_empty() {
             return Ok(());
         }
-        self.threads.install(|| column.sources.par_iter().with_min_len(8).try_for_each(verify))
+        let verify = |(mapped, row): &(&MappedColumn, u32)| {
+            let checked = mapped.file.verify_rows(mapped.column, *row..row + 1, mapped.verify);
+            checked.map_err(|source| column.read_error(mapped, *row..row + 1, source))
+        };
+        self.threads.install(|| rows.par_iter().try_for_each(verify))
     }
 }
 

@@ -2,12 +2,13 @@
 //!
 //! `values` is a [`Tensor`] of shape [rows, ...] for numbers of fixed shape; a list for texts, bytes and JSON; a [`Tensor`] [elements] for
 //! numbers of free shape, with `offsets`, i64 [rows + 1] in elements, and `shapes`, i64 [rows, rank]. `valid`, bool [rows], comes with
-//! nullable columns.
+//! nullable columns. A loader for a device gives tensors in its memory; there `offsets` count bytes, and `shapes` stay in main memory.
 #![allow(unsafe_code)]
 
-use std::sync::Arc;
+use std::{any::Any, sync::Arc};
 
 use forebay_format::{Column, ColumnData, DType, OwnedValues};
+use forebay_gpu::DeviceBuffer;
 use forebay_loader::{Batch, BatchColumn, BatchValues, Buffer, HostBuffer};
 use pyo3::prelude::*;
 
@@ -22,11 +23,23 @@ pub(crate) type Delivered<'py> =
     (String, Bound<'py, PyAny>, Option<Bound<'py, Tensor>>, Option<Bound<'py, Tensor>>, Option<Bound<'py, Tensor>>);
 
 fn host(buffer: Buffer) -> Result<HostBuffer> {
-    buffer.into_host().ok_or_else(|| Error::internal("a batch came in memory of another device"))
+    buffer.into_host().ok_or_else(|| Error::internal("texts came in memory of a device"))
 }
 
 /// A loader's buffer, which goes back to its pool when the last tensor over it is gone.
-fn memory(buffer: HostBuffer) -> Arc<Memory> {
+fn memory(buffer: Buffer) -> Result<Arc<Memory>> {
+    match buffer {
+        Buffer::Host(buffer) => Ok(host_memory(buffer)),
+        Buffer::Device(buffer) => {
+            let buffer: Box<dyn Any> = buffer;
+            let buffer = buffer.downcast::<DeviceBuffer>();
+            let buffer = buffer.map_err(|_| Error::internal("a batch came from an unknown device"))?;
+            Ok(Arc::new(Memory::of_device(*buffer)))
+        }
+    }
+}
+
+fn host_memory(buffer: HostBuffer) -> Arc<Memory> {
     let (start, length) = (buffer.as_ptr().cast_mut(), buffer.len());
     // SAFETY: a host buffer's bytes stay where they are when it moves, are initialised, and belong to it alone until it is dropped; it
     // is dropped with the `Memory`.
@@ -45,19 +58,21 @@ pub(crate) fn of_loader<'py>(py: Python<'py>, batch: Batch, columns: &[Column]) 
 }
 
 fn of_column<'py>(py: Python<'py>, delivered: BatchColumn, column: &Column, rows: usize) -> Result<Delivered<'py>> {
-    let validity = delivered.validity.map(host).transpose()?;
     let name = delivered.name.to_string();
     let (values, offsets, shapes) = match delivered.values {
         BatchValues::Fixed { shape, buffer } => {
-            (tensor(py, memory(host(buffer)?), delivered.dtype, shape)?.into_any(), None, None)
+            (tensor(py, memory(buffer)?, delivered.dtype, shape)?.into_any(), None, None)
+        }
+        BatchValues::Ragged { offsets: Buffer::Device(offsets), shapes, bytes } => {
+            on_device(py, column, rows, Buffer::Device(offsets), &shapes, bytes)?
         }
         BatchValues::Ragged { offsets, shapes, bytes } => {
             let offsets: Vec<u64> = host(offsets)?.chunks_exact(8).map(le_u64).collect();
-            let bits = validity.as_deref().map(pack);
-            ragged(py, column, rows, &offsets, &shapes, bits.as_deref(), memory(host(bytes)?))?
+            let bits = delivered.validity.as_ref().and_then(Buffer::host).map(|valid| pack(valid));
+            ragged(py, column, rows, &offsets, &shapes, bits.as_deref(), host_memory(host(bytes)?))?
         }
     };
-    let valid = validity.map(|valid| tensor(py, memory(valid), DType::Bool, vec![rows])).transpose()?;
+    let valid = delivered.validity.map(|valid| tensor(py, memory(valid)?, DType::Bool, vec![rows])).transpose()?;
     Ok((name, values, offsets, shapes, valid))
 }
 
@@ -104,6 +119,25 @@ fn ragged<'py>(
     Ok((
         tensor(py, bytes, column.dtype, vec![elements])?.into_any(),
         Some(tensor(py, Arc::new(Memory::of_i64(starts)), DType::I64, vec![rows + 1])?),
+        Some(tensor(py, Arc::new(Memory::of_i64(lengths)), DType::I64, vec![rows, column.shape.len()])?),
+    ))
+}
+
+/// As [`ragged`], in a device's memory: `offsets` count bytes.
+fn on_device<'py>(
+    py: Python<'py>,
+    column: &Column,
+    rows: usize,
+    offsets: Buffer,
+    shapes: &[u32],
+    bytes: Buffer,
+) -> Result<RaggedParts<'py>> {
+    let item = column.dtype.item_size().ok_or_else(|| Error::internal("texts came in memory of a device"))?;
+    let elements = bytes.len() / item;
+    let lengths: Vec<i64> = shapes.iter().map(|length| i64::from(*length)).collect();
+    Ok((
+        tensor(py, memory(bytes)?, column.dtype, vec![elements])?.into_any(),
+        Some(tensor(py, memory(offsets)?, DType::I64, vec![rows + 1])?),
         Some(tensor(py, Arc::new(Memory::of_i64(lengths)), DType::I64, vec![rows, column.shape.len()])?),
     ))
 }

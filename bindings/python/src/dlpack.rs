@@ -12,6 +12,7 @@ use std::{
 };
 
 use forebay_format::DType;
+use forebay_gpu::DeviceBuffer;
 use pyo3::{
     exceptions::{PyBufferError, PyTypeError},
     ffi,
@@ -22,6 +23,8 @@ const UNVERSIONED: &CStr = c"dltensor";
 const VERSIONED: &CStr = c"dltensor_versioned";
 /// The device type of main memory.
 const CPU: i32 = 1;
+/// The device type of a CUDA device's memory.
+const CUDA: i32 = 2;
 /// The flag of a tensor that was copied for the consumer.
 const FLAG_IS_COPIED: u64 = 2;
 
@@ -81,10 +84,24 @@ struct Context {
 pub(crate) struct Memory {
     start: NonNull<u8>,
     length: usize,
-    _owner: Box<dyn Any + Send + Sync>,
+    owner: Owner,
 }
 
-// SAFETY: the bytes are owned by `_owner`, which is Send + Sync; `Memory` itself never reads or writes them from two threads. What
+/// What keeps the bytes alive.
+enum Owner {
+    /// Main memory.
+    Host { _owner: Box<dyn Any + Send + Sync> },
+    /// A device's memory, which may still be being written: consumers are put behind that. It may be let go of on any thread.
+    Device(DeviceBuffer),
+}
+
+impl Owner {
+    fn host(owner: impl Any + Send + Sync) -> Self {
+        Self::Host { _owner: Box::new(owner) }
+    }
+}
+
+// SAFETY: the bytes are owned by `owner`, which is Send + Sync; `Memory` itself never reads or writes them from two threads. What
 // Python does with them is under the rules that it has for every array.
 unsafe impl Send for Memory {}
 // SAFETY: as above; a shared `Memory` gives out only its address and length.
@@ -95,13 +112,13 @@ impl Memory {
     pub(crate) fn of_vec(mut bytes: Vec<u8>) -> Self {
         // A vector's heap block stays where it is when the vector moves.
         let start = NonNull::new(bytes.as_mut_ptr()).unwrap_or(NonNull::dangling());
-        Self { start, length: bytes.len(), _owner: Box::new(bytes) }
+        Self { start, length: bytes.len(), owner: Owner::host(bytes) }
     }
 
     /// The bytes of a vector of offsets or lengths.
     pub(crate) fn of_i64(mut values: Vec<i64>) -> Self {
         let start = NonNull::new(values.as_mut_ptr().cast()).unwrap_or(NonNull::dangling());
-        Self { start, length: values.len() * 8, _owner: Box::new(values) }
+        Self { start, length: values.len() * 8, owner: Owner::host(values) }
     }
 
     /// `length` bytes at `start`, which live as long as `owner`.
@@ -109,7 +126,20 @@ impl Memory {
     /// # Safety
     /// The bytes must stay where they are, initialised and exclusive to this `Memory`, until `owner` is dropped.
     pub(crate) unsafe fn owned_by(start: *mut u8, length: usize, owner: Box<dyn Any + Send + Sync>) -> Self {
-        Self { start: NonNull::new(start).unwrap_or(NonNull::dangling()), length, _owner: owner }
+        Self { start: NonNull::new(start).unwrap_or(NonNull::dangling()), length, owner: Owner::Host { _owner: owner } }
+    }
+
+    /// A buffer in a device's memory.
+    pub(crate) fn of_device(buffer: DeviceBuffer) -> Self {
+        let start = NonNull::new(buffer.address() as *mut u8).unwrap_or(NonNull::dangling());
+        Self { start, length: buffer.len(), owner: Owner::Device(buffer) }
+    }
+
+    fn device(&self) -> DlDevice {
+        match &self.owner {
+            Owner::Host { .. } => DlDevice { device_type: CPU, device_id: 0 },
+            Owner::Device(buffer) => DlDevice { device_type: CUDA, device_id: buffer.device().cast_signed() },
+        }
     }
 
     pub(crate) fn start(&self) -> *mut u8 {
@@ -120,14 +150,17 @@ impl Memory {
         self.length
     }
 
-    /// The bytes. Not for memory that Python has seen already: it may be writing.
+    /// The bytes; none of a device's memory. Not for memory that Python has seen already: it may be writing.
     pub(crate) fn as_slice(&self) -> &[u8] {
+        if let Owner::Device(_) = self.owner {
+            return &[];
+        }
         // SAFETY: `start..start + length` is initialised and alive (see `owned_by`), and a byte has no invalid values.
         unsafe { std::slice::from_raw_parts(self.start.as_ptr(), self.length) }
     }
 }
 
-/// A C-order tensor in main memory, for Python's array libraries (`__dlpack__`) and NumPy (`numpy()`).
+/// A C-order tensor in main or a device's memory, for Python's array libraries (`__dlpack__`) and NumPy (`numpy()`).
 #[pyclass(frozen, module = "forebay._forebay")]
 pub(crate) struct Tensor {
     memory: Arc<Memory>,
@@ -140,6 +173,28 @@ impl Tensor {
     pub(crate) fn new(memory: Arc<Memory>, dtype: DType, shape: Vec<usize>) -> Option<Self> {
         let bytes = shape.iter().try_fold(dtype.item_size()?, |bytes, length| bytes.checked_mul(*length))?;
         (bytes <= memory.len()).then_some(Self { memory, dtype, shape })
+    }
+
+    /// Puts the consumer's stream behind what is still being written. The numbers are the protocol's: 1 is the legacy stream, and
+    /// also meant by None, 2 that of the calling thread, -1 asks for no order, 0 could mean either of two.
+    fn hand_over(&self, stream: Option<&Bound<'_, PyAny>>, copied: bool) -> PyResult<()> {
+        let Owner::Device(buffer) = &self.memory.owner else {
+            return match stream {
+                None => Ok(()),
+                Some(_) => Err(PyBufferError::new_err("a tensor in main memory has no stream: pass stream=None")),
+            };
+        };
+        if copied {
+            return Err(PyBufferError::new_err("a tensor in device memory isn't copied: copy it with the consumer's library"));
+        }
+        let stream = match stream.map(|stream| stream.extract::<i64>()).transpose()?.unwrap_or(1) {
+            -1 => return Ok(()),
+            0 => return Err(PyBufferError::new_err("stream=0 could be one of two: pass 1 or 2")),
+            stream => usize::try_from(stream).map_err(|_| PyBufferError::new_err("a stream is a handle, or -1"))?,
+        };
+        // SAFETY: the protocol says that the number is a stream of this tensor's device, and the consumer uses the tensor on it; a
+        // library keeps a stream that it named for as long as its tensors.
+        unsafe { buffer.order(stream) }.map_err(|error| PyBufferError::new_err(error.to_string()))
     }
 
     fn context(&self, memory: Arc<Memory>) -> Context {
@@ -168,10 +223,10 @@ fn data_type(dtype: DType) -> Option<DlDataType> {
     Some(DlDataType { code, bits, lanes: 1 })
 }
 
-fn dl_tensor(context: &mut Context, data: *mut u8, dtype: DlDataType) -> DlTensor {
+fn dl_tensor(context: &mut Context, data: *mut u8, device: DlDevice, dtype: DlDataType) -> DlTensor {
     DlTensor {
         data: data.cast(),
-        device: DlDevice { device_type: CPU, device_id: 0 },
+        device,
         ndim: context.shape.len() as i32,
         dtype,
         shape: context.shape.as_mut_ptr(),
@@ -256,12 +311,16 @@ impl Tensor {
     /// forebay.DTypeError
     ///     If NumPy lacks the dtype and the package ``ml_dtypes`` isn't there.
     fn numpy<'py>(&self, py: Python<'py>) -> PyResult<Bound<'py, PyAny>> {
+        if self.memory.device().device_type != CPU {
+            return Err(PyTypeError::new_err("NumPy can't read a device's memory: copy the tensor to main memory first"));
+        }
         crate::array::over(py, self.memory.clone(), 0, self.dtype, &self.shape)
     }
 
-    /// The device: (1, 0), main memory.
+    /// The device: (1, 0) for main memory, (2, ordinal) for a CUDA device.
     fn __dlpack_device__(&self) -> (i32, i32) {
-        (CPU, 0)
+        let device = self.memory.device();
+        (device.device_type, device.device_id)
     }
 
     /// A DLPack capsule over the same memory; versioned (1.x) if ``max_version`` allows it.
@@ -274,20 +333,20 @@ impl Tensor {
         dl_device: Option<(i32, i32)>,
         copy: Option<bool>,
     ) -> PyResult<Bound<'py, PyAny>> {
-        if stream.is_some() {
-            return Err(PyBufferError::new_err("a tensor in main memory has no stream: pass stream=None"));
-        }
-        if dl_device.is_some_and(|device| device != (CPU, 0)) {
-            return Err(PyBufferError::new_err("this tensor is in main memory, device (1, 0)"));
+        let device = self.memory.device();
+        if dl_device.is_some_and(|wanted| wanted != (device.device_type, device.device_id)) {
+            let here = format!("this tensor is on device ({}, {})", device.device_type, device.device_id);
+            return Err(PyBufferError::new_err(here));
         }
         let dtype = data_type(self.dtype)
             .ok_or_else(|| PyTypeError::new_err(format!("DLPack has no type for {}", self.dtype)))?;
         let copied = copy == Some(true);
+        self.hand_over(stream.as_ref(), copied)?;
         let memory =
             if copied { Arc::new(Memory::of_vec(self.memory.as_slice().to_vec())) } else { self.memory.clone() };
         let data = memory.start();
         let mut context = Box::new(self.context(memory));
-        let tensor = dl_tensor(&mut context, data, dtype);
+        let tensor = dl_tensor(&mut context, data, device, dtype);
         let manager_ctx = Box::into_raw(context).cast::<c_void>();
         if max_version.is_some_and(|(major, _)| major >= 1) {
             let flags = if copied { FLAG_IS_COPIED } else { 0 };

@@ -3,6 +3,7 @@
 use std::{any::Any, error::Error as StdError};
 
 use forebay_format::{DType, Error as FormatError};
+use forebay_gpu::Error as GpuError;
 use forebay_loader::Error as LoaderError;
 use forebay_query::Error as QueryError;
 use forebay_storage::Error as StorageError;
@@ -28,6 +29,9 @@ pub(crate) enum Error {
     /// Loading.
     #[error(transparent)]
     Loader(#[from] LoaderError),
+    /// Devices.
+    #[error(transparent)]
+    Gpu(#[from] GpuError),
     /// Filters.
     #[error(transparent)]
     Query(#[from] QueryError),
@@ -120,6 +124,7 @@ impl Error {
             Self::Storage(error) => of_storage(error),
             Self::Version(error) => of_version(error),
             Self::Loader(error) => of_loader(error),
+            Self::Gpu(_) => "LoaderError",
             Self::Query(error) => of_query(error),
             Self::NoNumpyDType { .. } => "DTypeError",
             Self::UnknownCodec { .. } => "SchemaError",

@@ -1,5 +1,6 @@
 //! What CUDA there is, for Python.
 
+use forebay_gpu::Stats;
 use pyo3::{prelude::*, types::PyDict};
 
 use crate::{error::Result, wait::detached};
@@ -27,4 +28,27 @@ pub(crate) fn gpu_info(py: Python<'_>) -> Result<Bound<'_, PyDict>> {
     info.set_item("devices", devices.collect::<Result<Vec<_>, _>>()?)?;
     info.set_item("missing", report.missing.iter().map(ToString::to_string).collect::<Vec<_>>())?;
     Ok(info)
+}
+
+/// Counts of a device since it was opened.
+pub(crate) fn stats<'py>(py: Python<'py>, stats: &Stats) -> Result<Bound<'py, PyDict>> {
+    let dict = PyDict::new(py);
+    dict.set_item("batches", stats.batches)?;
+    dict.set_item("bytes", stats.bytes)?;
+    dict.set_item("waited", stats.waited.as_secs_f64())?;
+    dict.set_item("busy", stats.busy.as_secs_f64())?;
+    dict.set_item("registered_bytes", stats.registered)?;
+    dict.set_item("device_bytes", stats.device)?;
+    dict.set_item("batch_copy", stats.batch_copy)?;
+    let columns = PyDict::new(py);
+    for (name, column) in &stats.columns {
+        let entry = PyDict::new(py);
+        entry.set_item("route", column.route.to_string())?;
+        entry.set_item("refused", column.refused.as_deref())?;
+        entry.set_item("rows", column.rows)?;
+        entry.set_item("bytes", column.bytes)?;
+        columns.set_item(name, entry)?;
+    }
+    dict.set_item("columns", columns)?;
+    Ok(dict)
 }

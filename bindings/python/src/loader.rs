@@ -3,8 +3,9 @@
 use std::sync::{Arc, Mutex};
 
 use forebay_format::Column;
+use forebay_gpu::CudaLoaderDevice;
 use forebay_loader::{
-    HostDevice, LoaderOptions, Next, Stats,
+    Device, HostDevice, LoaderOptions, Next, Stats,
     order::{Shuffle, Tail, Window},
 };
 use pyo3::{prelude::*, types::PyDict};
@@ -13,6 +14,7 @@ use crate::{
     batch::{self, Delivered},
     error::{Error, Result},
     fork::Owned,
+    gpu,
     rows::Rows,
     session::lock,
     wait::{TICK, check_signals, detached},
@@ -24,6 +26,8 @@ pub(crate) struct Loader {
     rows: Py<Rows>,
     options: LoaderOptions,
     copy_threads: usize,
+    /// The ordinal of the CUDA device that batches go to; None for main memory.
+    device: Option<u32>,
     length: usize,
     state: Mutex<Owned<Arc<Open>>>,
 }
@@ -33,10 +37,18 @@ struct Open {
     loader: forebay_loader::Loader,
     columns: Vec<Column>,
     starting: Mutex<()>,
+    /// The CUDA device, for its counts.
+    device: Option<Arc<CudaLoaderDevice>>,
 }
 
 impl Loader {
-    fn make(py: Python<'_>, rows: &Rows, options: &LoaderOptions, copy_threads: usize) -> Result<Arc<Open>> {
+    fn make(
+        py: Python<'_>,
+        rows: &Rows,
+        options: &LoaderOptions,
+        copy_threads: usize,
+        device: Option<u32>,
+    ) -> Result<Arc<Open>> {
         let open = rows.open(py)?;
         let schema = open.selection.table().schema();
         let columns = match &options.columns {
@@ -44,11 +56,15 @@ impl Loader {
             Some(names) => names.iter().map(|name| schema.column(name).cloned()).collect::<Result<_, _>>()?,
         };
         let (selection, options) = (open.selection.clone(), options.clone());
-        let loader = detached(py, || {
-            let device = HostDevice::new(copy_threads)?;
-            Ok(forebay_loader::Loader::new(selection, options, device)?)
+        let (loader, device) = detached(py, || {
+            let cuda = device.map(CudaLoaderDevice::shared).transpose()?;
+            let device: Arc<dyn Device> = match &cuda {
+                Some(cuda) => cuda.clone(),
+                None => HostDevice::new(copy_threads)?,
+            };
+            Ok((forebay_loader::Loader::new(selection, options, device)?, cuda))
         })?;
-        Ok(Arc::new(Open { loader, columns, starting: Mutex::default() }))
+        Ok(Arc::new(Open { loader, columns, starting: Mutex::default(), device }))
     }
 
     /// The loader of this process; made anew in a forked child.
@@ -56,7 +72,7 @@ impl Loader {
         if let Some(open) = lock(&self.state).get() {
             return Ok(open.clone());
         }
-        let open = Self::make(py, self.rows.get(), &self.options, self.copy_threads)?;
+        let open = Self::make(py, self.rows.get(), &self.options, self.copy_threads, self.device)?;
         *lock(&self.state) = Owned::new(open.clone());
         Ok(open)
     }
@@ -77,7 +93,7 @@ fn shuffle((name, lanes, window, unit_bytes): PlainShuffle) -> Result<Shuffle> {
 #[pymethods]
 impl Loader {
     #[new]
-    #[pyo3(signature = (rows, *, columns, batch_size, shuffle, seed, rank, world_size, drop_last, num_workers=None, prefetch_factor=None, memory_budget=None))]
+    #[pyo3(signature = (rows, *, columns, batch_size, shuffle, seed, rank, world_size, drop_last, num_workers=None, prefetch_factor=None, memory_budget=None, device=None))]
     #[allow(clippy::too_many_arguments, reason = "they are Python's keyword arguments")]
     fn new(
         py: Python<'_>,
@@ -92,6 +108,7 @@ impl Loader {
         num_workers: Option<usize>,
         prefetch_factor: Option<usize>,
         memory_budget: Option<u64>,
+        device: Option<u32>,
     ) -> Result<Self> {
         let mut options = LoaderOptions {
             columns: Some(columns),
@@ -106,9 +123,9 @@ impl Loader {
         options.prefetch = prefetch_factor.unwrap_or(options.prefetch);
         options.memory_budget = memory_budget.unwrap_or(options.memory_budget);
         let copy_threads = num_workers.unwrap_or(0);
-        let open = Self::make(py, rows.get(), &options, copy_threads)?;
+        let open = Self::make(py, rows.get(), &options, copy_threads, device)?;
         let length = open.loader.len() as usize;
-        Ok(Self { rows, options, copy_threads, length, state: Mutex::new(Owned::new(open)) })
+        Ok(Self { rows, options, copy_threads, device, length, state: Mutex::new(Owned::new(open)) })
     }
 
     fn __len__(&self) -> usize {
@@ -124,7 +141,8 @@ impl Loader {
             open.loader.set_epoch(epoch);
             Ok(open.loader.iter()?)
         })?;
-        Ok(Batches { columns: open.columns.clone(), inner: Owned::new(Mutex::new(Some(batches))) })
+        let (columns, device) = (open.columns.clone(), open.device.clone());
+        Ok(Batches { columns, device, inner: Owned::new(Mutex::new(Some(batches))) })
     }
 }
 
@@ -132,6 +150,7 @@ impl Loader {
 #[pyclass(frozen, module = "forebay._forebay")]
 pub(crate) struct Batches {
     columns: Vec<Column>,
+    device: Option<Arc<CudaLoaderDevice>>,
     /// None once closed.
     inner: Owned<Mutex<Option<forebay_loader::Batches>>>,
 }
@@ -170,14 +189,24 @@ impl Batches {
             let batches = lock(inner).take();
             Ok(batches.map(|batches| batches.stats()))
         })?;
-        last.map(|stats| to_dict(py, stats)).transpose()
+        last.map(|stats| self.to_dict(py, stats)).transpose()
     }
 
     /// Counts of this epoch so far; empty once closed.
     fn stats<'py>(&self, py: Python<'py>) -> Result<Bound<'py, PyDict>> {
         let inner = self.inner()?;
         let stats = detached(py, || Ok(lock(inner).as_ref().map(forebay_loader::Batches::stats)))?;
-        stats.map_or_else(|| Ok(PyDict::new(py)), |stats| to_dict(py, stats))
+        stats.map_or_else(|| Ok(PyDict::new(py)), |stats| self.to_dict(py, stats))
+    }
+}
+
+impl Batches {
+    fn to_dict<'py>(&self, py: Python<'py>, stats: Stats) -> Result<Bound<'py, PyDict>> {
+        let dict = to_dict(py, stats)?;
+        if let Some(device) = &self.device {
+            dict.set_item("device", gpu::stats(py, &device.stats())?)?;
+        }
+        Ok(dict)
     }
 }
 

@@ -41,10 +41,14 @@ pub(crate) fn run(path: &Path, gibibytes: usize) -> Result<()> {
     for (route, device) in [Route::BatchCopy, Route::Kernel].iter().zip(routes) {
         devices.push((route.to_string(), device?));
     }
+    for resident in [1, 2, 4] {
+        let options = Options { route: Some(Route::Kernel), resident, ..options.clone() };
+        devices.push((format!("kernel, {resident} blocks"), CudaDevice::open(0, options)?));
+    }
     let mut cases = Vec::new();
-    for bytes in [150_528_usize, 151_875, 98_304, 49_152, 24_576, 24_575, 6_144, 1_024, 1_000, 600] {
+    for bytes in [150_528_usize, 151_875, 65_536, 65_535, 32_768, 32_767, 24_576, 24_575, 6_144, 1_024, 1_000, 600] {
         for (route, device) in &devices {
-            if route == "batch-copy" && bytes < 6_144 {
+            if (route == "batch-copy" && bytes < 24_000) || (route.ends_with("blocks") && bytes > 30_000) {
                 continue;
             }
             let full = (38_535_168 / bytes).next_multiple_of(256);
@@ -68,7 +72,6 @@ pub(crate) fn run(path: &Path, gibibytes: usize) -> Result<()> {
     let refused = data::region(&plain, &memory)?;
     let case = Case { name: "150528 B, slab".to_owned(), device: &plain, bytes: 150_528, batch: 256, finish: None };
     measure(&case, &memory, &refused, ceiling)?;
-    println!("{:#?}", devices[0].1.stats());
     Ok(())
 }
 

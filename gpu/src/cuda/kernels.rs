@@ -18,6 +18,8 @@ const BLOCK: u32 = 256;
 const RESIDENT: u32 = 8;
 /// Bytes that one warp of the gather kernel brings: `SEGMENT` vectors of 16.
 const SEGMENT_BYTES: u64 = 2048;
+/// Segments start at lines of this many bytes, so the first may miss as many.
+const LINE_BYTES: u64 = 128;
 
 /// The argument of `forebay_gather`.
 #[repr(C)]
@@ -44,7 +46,7 @@ impl GatherLaunch {
 }
 
 fn segments(row_bytes: u64) -> u32 {
-    u32::try_from(row_bytes.div_ceil(SEGMENT_BYTES).max(1)).unwrap_or(u32::MAX)
+    u32::try_from((row_bytes + LINE_BYTES).div_ceil(SEGMENT_BYTES)).unwrap_or(u32::MAX)
 }
 
 /// The argument of `forebay_finish`.
@@ -73,6 +75,7 @@ pub(crate) struct FinishLaunch {
 pub(crate) struct Kernels {
     gather: Function,
     finish: Function,
+    resident: u32,
     /// Owns the functions; `None` only while it is dropped.
     module: Option<Module>,
     context: Arc<Context>,
@@ -87,7 +90,8 @@ unsafe impl Send for Function {}
 unsafe impl Sync for Function {}
 
 impl Kernels {
-    pub(crate) fn load(context: &Arc<Context>) -> Result<Self> {
+    /// The kernels, with at most `resident` blocks of the gather on each multiprocessor.
+    pub(crate) fn load(context: &Arc<Context>, resident: u32) -> Result<Self> {
         let _entered = context.enter()?;
         let named = |call: &'static str| {
             move |error: cust::error::CudaError| Error::Call { call, code: error as i32, reason: error.to_string() }
@@ -98,7 +102,8 @@ impl Kernels {
             Ok::<_, Error>(Function(found.to_raw()))
         };
         let (gather, finish) = (function("forebay_gather")?, function("forebay_finish")?);
-        Ok(Self { gather, finish, module: Some(module), context: Arc::clone(context) })
+        let resident = resident.clamp(1, RESIDENT);
+        Ok(Self { gather, finish, resident, module: Some(module), context: Arc::clone(context) })
     }
 
     /// # Safety
@@ -107,7 +112,7 @@ impl Kernels {
     pub(crate) unsafe fn gather(&self, launch: GatherLaunch, stream: StreamRef) -> Result<()> {
         let warps = u64::from(launch.count) * u64::from(launch.segments);
         // SAFETY: the caller's promise; the argument's layout is that of the kernel's.
-        unsafe { self.launch(self.gather, warps * 32, &launch, stream) }
+        unsafe { self.launch(self.gather, warps * 32, self.resident, &launch, stream) }
     }
 
     /// # Safety
@@ -115,16 +120,23 @@ impl Kernels {
     pub(crate) unsafe fn finish(&self, launch: FinishLaunch, stream: StreamRef) -> Result<()> {
         let pixels = u64::from(launch.count) * u64::from(launch.out_height) * u64::from(launch.out_width);
         // SAFETY: as above.
-        unsafe { self.launch(self.finish, pixels, &launch, stream) }
+        unsafe { self.launch(self.finish, pixels, RESIDENT, &launch, stream) }
     }
 
     /// # Safety
     /// `argument` is the kernel's one parameter, and what it points to is valid as `gather` says.
-    unsafe fn launch<T>(&self, function: Function, threads: u64, argument: &T, stream: StreamRef) -> Result<()> {
+    unsafe fn launch<T>(
+        &self,
+        function: Function,
+        threads: u64,
+        resident: u32,
+        argument: &T,
+        stream: StreamRef,
+    ) -> Result<()> {
         if threads == 0 {
             return Ok(());
         }
-        let most = u64::from(self.context.multiprocessors() * RESIDENT);
+        let most = u64::from(self.context.multiprocessors() * resident);
         let blocks = threads.div_ceil(u64::from(BLOCK)).min(most) as u32;
         let mut arguments = [ptr::from_ref(argument).cast_mut().cast::<c_void>()];
         let _entered = self.context.enter()?;

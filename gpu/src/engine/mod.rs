@@ -3,6 +3,7 @@
 
 mod arena;
 mod budget;
+mod counters;
 mod output;
 mod pack;
 mod plan;
@@ -11,7 +12,6 @@ mod reaper;
 mod region;
 mod route;
 mod slot;
-mod stats;
 
 use std::{
     any::Any,
@@ -22,21 +22,19 @@ use std::{
 
 use arena::Arenas;
 use budget::Budget;
+use counters::Counters;
 use output::{Outputs, Unfilled};
 use plan::{Layout, Part};
 use reaper::{Reading, Reaper};
 use slot::{Slot, Streams};
-use stats::Counters;
 
 pub(crate) use arena::Arena;
 pub use output::DeviceBuffer;
 pub use plan::{Column, Finishing, Place, Rows};
 pub use region::Region;
-pub use route::Route;
-pub use stats::{ColumnStats, Stats};
 
 use crate::{
-    LIBRARY, Result,
+    LIBRARY, Result, Route, Stats,
     cuda::{BatchCopier, Context, Event, FinishLaunch, GatherLaunch, Kernels, upload},
 };
 
@@ -53,6 +51,9 @@ pub struct Options {
     pub slots: usize,
     /// Threads that copy rows whose memory couldn't be registered.
     pub threads: usize,
+    /// Blocks of the gather kernel for each multiprocessor, 1 to 8. One is enough for the link's rate on an H100; fewer leave
+    /// more of the device to others.
+    pub resident: u32,
     /// Uses only this route, where it can bring a column at all. For measurements.
     pub route: Option<Route>,
 }
@@ -65,6 +66,7 @@ impl Default for Options {
             device_bytes: 8 << 30,
             slots: 4,
             threads: std::thread::available_parallelism().map_or(1, usize::from).min(16),
+            resident: 2,
             route: None,
         }
     }
@@ -118,7 +120,7 @@ impl CudaDevice {
             reaper: Reaper::start(ordinal)?,
             ring: Mutex::new(Ring { slots, next: 0 }),
             streams: Streams::new(&context)?,
-            kernels: Kernels::load(&context)?,
+            kernels: Kernels::load(&context, options.resident)?,
             copier: BatchCopier::new(&context),
             outputs: Outputs::new(&context, &device),
             arenas: Arenas::new(&context, &registered),

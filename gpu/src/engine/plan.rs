@@ -2,12 +2,9 @@
 
 use std::ops::Range;
 
-use super::{
-    region::Region,
-    route::{Route, choose},
-};
+use super::{region::Region, route::choose};
 use crate::{
-    Error, Result,
+    Error, Result, Route,
     finish::{Prepared, Window},
 };
 

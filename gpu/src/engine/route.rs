@@ -1,31 +1,6 @@
 //! How the rows of a column come to the device.
 
-use std::fmt;
-
-/// How the rows of a column come to the device, fastest for its rows first.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
-#[non_exhaustive]
-pub enum Route {
-    /// The device's copy engines fetch each row from registered host memory: one call a batch.
-    BatchCopy,
-    /// A kernel reads the rows from registered host memory.
-    Kernel,
-    /// The CPU packs the rows into one pinned slab, because they are small.
-    Packed,
-    /// The CPU copies the rows into a pinned slab, because their memory isn't registered.
-    Slab,
-}
-
-impl fmt::Display for Route {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str(match self {
-            Self::BatchCopy => "batch-copy",
-            Self::Kernel => "kernel",
-            Self::Packed => "packed",
-            Self::Slab => "slab",
-        })
-    }
-}
+use crate::Route;
 
 /// Rows up to this many bytes are packed by the CPU: an address for each would be a notable part of what the link carries,
 /// and the CPU copies so few bytes faster than a request over the link takes.

@@ -94,6 +94,7 @@ class Loader:
         num_workers: int | None = None,
         prefetch_factor: int | None = None,
         memory_budget: int | None = None,
+        device: int | None = None,
     ) -> None: ...
     def __len__(self) -> int: ...
     def iter(self, epoch: int) -> Batches: ...
@@ -106,7 +107,7 @@ class Batches:
     def stats(self) -> dict[str, Any]: ...
 
 class Tensor:
-    """A C-order tensor in main memory that Rust owns."""
+    """A C-order tensor in main or a CUDA device's memory that Rust owns."""
 
     @property
     def shape(self) -> tuple[int, ...]: ...

@@ -109,6 +109,7 @@ class Loader:
         world_size: int | None = None,
         drop_last: bool = False,
         memory_budget: int | str | None = None,
+        device: int | None = None,
     ) -> None:
         if isinstance(columns, str):
             columns = [columns]
@@ -128,6 +129,7 @@ class Loader:
             "world_size": 1 if world_size is None else _whole("world_size", world_size, 1),
             "drop_last": bool(drop_last),
             "memory_budget": None if memory_budget is None else parse_bytes("memory_budget", memory_budget),
+            "device": device,
         }
         self._build(view, 0)
 
@@ -160,6 +162,9 @@ class Loader:
 
         ``batches``, ``rows``, ``bytes`` delivered; ``requests`` and ``fetched`` bytes; ``waits``, ``waited`` and ``gathering`` (seconds);
         ``peak_bytes`` of fetched rows held at once; ``routes``: how each column's rows come ("mapped", "fetched" or "decoded").
+        With a CUDA device, ``device`` counts what it did for all loaders: ``registered_bytes`` and ``device_bytes`` of memory, seconds
+        ``waited`` for it and ``busy`` on the CPU, and for each of ``columns`` its ``route`` ("batch-copy", "kernel", "packed" or
+        "slab") and why a faster one was ``refused``.
         """
         current = self._current() if self._current is not None else None
         return dict(self._last) if current is None else current._stats()

@@ -161,6 +161,7 @@ class Rows:
         world_size: int | None = None,
         drop_last: bool = False,
         memory_budget: int | str | None = None,
+        device: Any = None,
     ) -> TorchLoader | TorchRows:
         """Batches as torch tensors; or, without a batch size, a dataset for ``torch.utils.data.DataLoader``.
 
@@ -190,6 +191,11 @@ class Rows:
         memory_budget : int or str, optional
             Bytes that the loader may hold (``2 << 30`` or ``"2GiB"``); mapped files don't count.
 
+        device : str, int or torch.device, optional
+            ``"cuda"`` or ``"cuda:1"`` gives tensors in that device's memory: the GPU fetches the rows itself, while the batches before
+            are used, and each tensor is ready for the stream that is current when it is taken. Work of other streams on a tensor
+            must be joined into that one before the tensor is let go of. Texts, bytes and JSON stay lists.
+
         Returns
         -------
         TorchLoader or TorchRows
@@ -203,14 +209,14 @@ class Rows:
         from ._torch import TorchLoader, TorchRows
 
         if batch_size is None:
-            given = (shuffle, seed, num_workers, prefetch_factor, distributed, rank, world_size, drop_last, memory_budget)
-            if given != (False, 0, None, None, False, None, None, False, None):
+            given = (shuffle, seed, num_workers, prefetch_factor, distributed, rank, world_size, drop_last, memory_budget, device)
+            if given != (False, 0, None, None, False, None, None, False, None, None):
                 raise ArgumentError("without a batch_size, pass these options to torch.utils.data.DataLoader instead")
             return TorchRows(self._view(), columns)
         return TorchLoader(
             self._view(), batch_size, shuffle=shuffle, columns=columns, seed=seed, num_workers=num_workers,
             prefetch_factor=prefetch_factor, distributed=distributed, rank=rank, world_size=world_size,
-            drop_last=drop_last, memory_budget=memory_budget,
+            drop_last=drop_last, memory_budget=memory_budget, device=device,
         )  # fmt: skip
 
     def numpy(

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import torch
 from torch.utils.dlpack import from_dlpack
@@ -11,10 +11,8 @@ from torch.utils.dlpack import from_dlpack
 from . import _forebay
 from ._errors import ArgumentError, LoaderError
 from ._loader import Loader, to_dict
+from ._ragged import Ragged
 from ._rows import View, _column
-
-if TYPE_CHECKING:
-    from ._ragged import Ragged
 
 
 def tensor(native: _forebay.Tensor) -> torch.Tensor:
@@ -36,18 +34,20 @@ class TorchLoader(Loader):
     Iterate it as it is: it needs no ``torch.utils.data.DataLoader``, and no worker processes.
     """
 
-    def __init__(self, view: View, batch_size: int, *, distributed: bool = False, **options: Any) -> None:
+    def __init__(
+        self, view: View, batch_size: int, *, distributed: bool = False, device: Any = None, **options: Any
+    ) -> None:
         if distributed:
             if options.get("rank") is not None or options.get("world_size") is not None:
                 raise ArgumentError("distributed=True takes rank and world_size from torch.distributed: leave them out")
             options["rank"], options["world_size"] = _ranks()
-        super().__init__(view, batch_size, **options)
+        super().__init__(view, batch_size, device=_ordinal(device), **options)
         if distributed:
             self._agree()
 
     def _agree(self) -> None:
         """Checks that all ranks load the same; every rank raises if one doesn't."""
-        own = {name: value for name, value in self._options.items() if name not in ("rank", "num_workers", "memory_budget")}
+        own = {name: value for name, value in self._options.items() if name not in ("rank", "num_workers", "memory_budget", "device")}
         own["rows"] = self._view._native.digest()
         everyone: list[Any] = [None] * self._options["world_size"]
         torch.distributed.all_gather_object(everyone, own)
@@ -62,6 +62,32 @@ class TorchLoader(Loader):
 
     def _array(self, native: _forebay.Tensor) -> torch.Tensor:
         return tensor(native)
+
+    def _batch(self, columns: list[_forebay.BatchColumn]) -> dict[str, Any]:
+        batch = super()._batch(columns)
+        if self._options["device"] is not None:
+            for name, values in batch.items():
+                if isinstance(values, Ragged):
+                    # On a device the native offsets count bytes.
+                    batch[name] = Ragged(values.values, values.offsets // values.values.element_size(), values.shapes)
+        return batch
+
+
+def _ordinal(device: Any) -> int | None:
+    """The ordinal of a CUDA device; None for main memory."""
+    if device is None:
+        return None
+    try:
+        device = torch.device(device)
+    except (RuntimeError, TypeError) as error:
+        raise ArgumentError(f"device = {device!r}: {error}") from None
+    if device.type == "cpu":
+        return None
+    if device.type != "cuda":
+        raise ArgumentError(f"device = {str(device)!r}: batches go to 'cpu' or a 'cuda' device")
+    if device.index is not None:
+        return int(device.index)
+    return torch.cuda.current_device() if torch.cuda.is_available() else 0
 
 
 def _ranks() -> tuple[int, int]:

@@ -1,0 +1,64 @@
+//! What a device did, in numbers.
+
+use std::{collections::BTreeMap, fmt, time::Duration};
+
+/// Counts of a device since it was opened.
+#[derive(Clone, Debug, Default)]
+#[non_exhaustive]
+pub struct Stats {
+    /// Batches asked for.
+    pub batches: u64,
+    /// Bytes that were brought to the device.
+    pub bytes: u64,
+    /// How long batches waited for one before them to be there: the link, or the device, was the limit.
+    pub waited: Duration,
+    /// How long the CPU was busy with plans, packing and calls.
+    pub busy: Duration,
+    /// Bytes of registered and pinned host memory.
+    pub registered: u64,
+    /// Bytes of device memory.
+    pub device: u64,
+    /// The function of the driver that copies batches of rows, if it has one.
+    pub batch_copy: Option<&'static str>,
+    /// Each column by name.
+    pub columns: BTreeMap<String, ColumnStats>,
+}
+
+/// How a column's rows came.
+#[derive(Clone, Debug, PartialEq, Eq)]
+#[non_exhaustive]
+pub struct ColumnStats {
+    /// The route of its last batch.
+    pub route: Route,
+    /// Why its memory couldn't be registered, for [`Route::Slab`].
+    pub refused: Option<String>,
+    /// Rows.
+    pub rows: u64,
+    /// Bytes brought.
+    pub bytes: u64,
+}
+
+/// How the rows of a column come to the device, fastest for its rows first.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+#[non_exhaustive]
+pub enum Route {
+    /// The device's copy engines fetch each row from registered host memory: one call a batch.
+    BatchCopy,
+    /// A kernel reads the rows from registered host memory.
+    Kernel,
+    /// The CPU packs the rows into one pinned slab, because they are small.
+    Packed,
+    /// The CPU copies the rows into a pinned slab, because their memory isn't registered.
+    Slab,
+}
+
+impl fmt::Display for Route {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(match self {
+            Self::BatchCopy => "batch-copy",
+            Self::Kernel => "kernel",
+            Self::Packed => "packed",
+            Self::Slab => "slab",
+        })
+    }
+}
