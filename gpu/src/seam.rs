@@ -24,6 +24,7 @@ use rayon::prelude::*;
 use crate::{
     Error, Missing, Stats,
     engine::{Arena, Column, CudaDevice, DeviceBuffer, Options, Place, Region, Rows},
+    fork,
 };
 
 /// A [`CudaDevice`] that loaders gather their batches with.
@@ -60,6 +61,8 @@ impl CudaLoaderDevice {
     /// # Errors
     /// As [`open`](Self::open).
     pub fn shared(ordinal: u32) -> Result<Arc<Self>, Error> {
+        // A child has its parent's devices in memory, and can't use them.
+        fork::check()?;
         static SHARED: Mutex<BTreeMap<u32, Weak<CudaLoaderDevice>>> = Mutex::new(BTreeMap::new());
         let mut shared = SHARED.lock().unwrap_or_else(PoisonError::into_inner);
         if let Some(device) = shared.get(&ordinal).and_then(Weak::upgrade) {
@@ -158,6 +161,7 @@ impl Device for CudaLoaderDevice {
     }
 
     fn gather(&self, plan: GatherPlan) -> LoaderResult<Vec<Gathered>> {
+        fork::check().map_err(|missing| failed(missing.into()))?;
         let on_host = |column: &ColumnPlan| matches!(column.dtype, DType::Utf8 | DType::Bytes | DType::Json);
         let (host, device): (Vec<_>, Vec<_>) = plan.columns.iter().cloned().partition(on_host);
         let mut host = if host.is_empty() {
@@ -175,6 +179,8 @@ impl Device for CudaLoaderDevice {
     }
 
     fn arena(&self, bytes: usize) -> LoaderResult<Box<dyn ArenaBuffer>> {
+        // The blocks of the parent aren't mapped in a child.
+        fork::check().map_err(|missing| failed(missing.into()))?;
         Ok(Box::new(self.device.arena(bytes).map_err(failed)?))
     }
 }

@@ -1,11 +1,12 @@
 //! A loader's batches are the same on a device as on the host.
+#![allow(unsafe_code)]
 
 use std::{
     sync::Arc,
     time::{Duration, Instant},
 };
 
-use forebay_gpu::{CudaLoaderDevice, DeviceBuffer, Options, Route};
+use forebay_gpu::{CudaLoaderDevice, DeviceBuffer, Missing, Options, Route};
 use forebay_loader::{
     Batch, BatchValues, Buffer, Device, HostDevice, Loader, LoaderOptions, Shuffle, Tail, Verify, Window,
 };
@@ -138,4 +139,28 @@ fn an_epoch_dropped_in_mid_flight_gives_everything_back() {
         std::thread::sleep(Duration::from_millis(5));
     }
     assert_eq!(left(), [0, 0, 0]);
+}
+
+#[test]
+fn a_forked_child_is_refused_before_it_touches_what_its_parent_had() {
+    let mock = Mock::start();
+    let device = CudaLoaderDevice::open(0, mock.options()).unwrap();
+    // One block is used and given back: it is free in the parent, and not mapped in the child.
+    drop(device.arena(5000).unwrap());
+    // SAFETY: the child only makes calls that refuse at once, and leaves by `_exit`.
+    let child = unsafe { libc::fork() };
+    if child == 0 {
+        let plan = forebay_loader::device::GatherPlan { rows: 0, columns: Vec::new() };
+        let refused = [
+            matches!(device.arena(5000), Err(forebay_loader::Error::Forked)),
+            matches!(device.gather(plan), Err(forebay_loader::Error::Forked)),
+            matches!(CudaLoaderDevice::shared(0), Err(forebay_gpu::Error::Missing(Missing::Forked { .. }))),
+        ];
+        // SAFETY: ends the child without running the parent's handlers.
+        unsafe { libc::_exit(if refused == [true; 3] { 42 } else { 1 }) };
+    }
+    let mut status = 0;
+    // SAFETY: `status` is a live int and `child` a child of this process.
+    assert_eq!(unsafe { libc::waitpid(child, &raw mut status, 0) }, child);
+    assert!(libc::WIFEXITED(status) && libc::WEXITSTATUS(status) == 42, "{status}");
 }
