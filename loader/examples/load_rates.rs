@@ -1,8 +1,8 @@
 //! How fast batches come, beside a plain copy of the same rows, or plain ranged reads of the same bytes.
 //!
 //! ```text
-//! cargo run --release -p forebay-loader --example rates -- local FOLDER [ROWS [PREFETCH]]
-//! cargo run --release -p forebay-loader --example rates -- remote [ROWS]
+//! cargo run --release -p forebay-loader --example load_rates -- local FOLDER [ROWS [PREFETCH]]
+//! cargo run --release -p forebay-loader --example load_rates -- remote [ROWS]
 //! ```
 //! `local` makes a lake in FOLDER once and reads it from the page cache; `remote` keeps one in memory behind 20 ms a
 //! request.
