@@ -185,7 +185,9 @@ impl Tensor {
             };
         };
         if copied {
-            return Err(PyBufferError::new_err("a tensor in device memory isn't copied: copy it with the consumer's library"));
+            return Err(PyBufferError::new_err(
+                "a tensor in device memory isn't copied: copy it with the consumer's library",
+            ));
         }
         let stream = match stream.map(|stream| stream.extract::<i64>()).transpose()?.unwrap_or(1) {
             -1 => return Ok(()),
@@ -312,7 +314,9 @@ impl Tensor {
     ///     If NumPy lacks the dtype and the package ``ml_dtypes`` isn't there.
     fn numpy<'py>(&self, py: Python<'py>) -> PyResult<Bound<'py, PyAny>> {
         if self.memory.device().device_type != CPU {
-            return Err(PyTypeError::new_err("NumPy can't read a device's memory: copy the tensor to main memory first"));
+            return Err(PyTypeError::new_err(
+                "NumPy can't read a device's memory: copy the tensor to main memory first",
+            ));
         }
         crate::array::over(py, self.memory.clone(), 0, self.dtype, &self.shape)
     }
