@@ -244,7 +244,8 @@ def test_every_error_is_a_forebay_error() -> None:
 
 
 CTRL_C = """
-import socket, sys, threading, forebay as fb
+import signal, socket, forebay as fb
+signal.signal(signal.SIGINT, signal.default_int_handler)  # A shell that starts jobs in the background has it ignored.
 listener = socket.socket()
 listener.bind(("127.0.0.1", 0))
 listener.listen()  # Takes connections and never answers.
