@@ -124,12 +124,15 @@ KERNEL forebay_gather(Gather g) {
 
 // ---- finish ----------------------------------------------------------------------------------------------------------
 
-// The part of one sample that becomes its output: mirrored by `Window` in src/finish/window.rs.
+// An image, and the part of it that becomes its output: mirrored by `WindowLaunch` in src/cuda/kernels.rs. The first of each
+// pair is of rows, the second of columns.
 typedef struct {
-    u32 top, left;        // of the part, in pixels
-    u32 height, width;    // of the part
-    u64 step_down;        // part pixels a pixel of the output, in 2^-32
-    u64 step_across;
+    u64 start;            // of the image in `in`, in bytes
+    u64 step[2];          // pixels of the part a pixel of the resized part, in 2^-32
+    u32 size[2];          // of the image, in pixels
+    u32 corner[2];        // of the part
+    u32 part[2];          // size of the part
+    u32 skip[2];          // pixels of the resized part that are cropped before the first
     u32 mirror;           // 1 to mirror left and right
     u32 pad;
 } Window;
@@ -141,9 +144,9 @@ typedef struct {
     const u8 *in;         // the rows, one behind the other
     u8 *out;
     const Window *windows;   // one a row
-    u64 row_bytes;        // of the input
+    u64 in_bytes;         // of all rows
     u32 count;            // rows
-    u32 height, width, channels;          // of the input
+    u32 channels;
     u32 out_height, out_width;
     u32 in_planar, out_planar;            // 1 for [channels, height, width], 0 for [height, width, channels]
     u32 type;             // of the output: 0 u8, 1 f16, 2 bf16, 3 f32
@@ -188,7 +191,7 @@ DEVICE u16 to_f16(float x) {
 #endif
 }
 
-// Where output pixel `x` falls: the pixel before, and how far to the next in 1/256. Centres fall on centres.
+// Where pixel `x` of the resized part falls: the pixel before, and how far to the next in 1/256. Centres fall on centres.
 DEVICE u32 place(u32 x, u64 step, u32 length, u32 *weight) {
     i64 at = (i64)(x * step + step / 2) - (i64)1 * 0x80000000ll;
     if (at < 0) at = 0;
@@ -201,7 +204,7 @@ DEVICE u32 place(u32 x, u64 step, u32 length, u32 *weight) {
 // One thread makes one pixel of the output, all channels of it.
 KERNEL forebay_finish(Finish f) {
     u64 pixels = (u64)f.out_height * f.out_width, total = pixels * f.count;
-    u64 in_step = f.in_planar ? 1 : f.channels, in_plane = f.in_planar ? (u64)f.height * f.width : 1;
+    u64 in_step = f.in_planar ? 1 : f.channels;
     u64 out_step = f.out_planar ? 1 : f.channels, out_plane = f.out_planar ? pixels : 1;
     u64 stride = (u64)gridDim.x * blockDim.x;
     for (u64 i = (u64)blockIdx.x * blockDim.x + threadIdx.x; i < total; i += stride) {
@@ -210,9 +213,11 @@ KERNEL forebay_finish(Finish f) {
         Window w = f.windows[row];
         if (w.mirror) x = f.out_width - 1 - x;
         u32 down, across;
-        u32 y0 = place(y, w.step_down, w.height, &down), x0 = place(x, w.step_across, w.width, &across);
-        const u8 *from = f.in + row * f.row_bytes + ((u64)(w.top + y0) * f.width + w.left + x0) * in_step;
-        u64 below = down ? f.width * in_step : 0, right = across ? in_step : 0;
+        u32 y0 = w.corner[0] + place(y + w.skip[0], w.step[0], w.part[0], &down);
+        u32 x0 = w.corner[1] + place(x + w.skip[1], w.step[1], w.part[1], &across);
+        const u8 *from = f.in + w.start + ((u64)y0 * w.size[1] + x0) * in_step;
+        u64 below = down ? w.size[1] * in_step : 0, right = across ? in_step : 0;
+        u64 in_plane = f.in_planar ? (u64)w.size[0] * w.size[1] : 1;
         u64 to = row * pixels * f.channels + pixel * out_step;
         for (u32 c = 0; c < f.channels; c++) {
             const u8 *p = from + c * in_plane;

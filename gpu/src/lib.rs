@@ -37,7 +37,6 @@ mod elsewhere;
 #[cfg(all(target_os = "linux", any(target_arch = "x86_64", target_arch = "aarch64")))]
 mod engine;
 mod error;
-pub mod finish;
 mod fork;
 mod missing;
 #[cfg(all(target_os = "linux", any(target_arch = "x86_64", target_arch = "aarch64")))]

@@ -23,7 +23,7 @@ use rayon::prelude::*;
 
 use crate::{
     Error, Missing, Stats,
-    engine::{Arena, Column, CudaDevice, DeviceBuffer, Options, Place, Region, Rows},
+    engine::{Arena, Column, CudaDevice, DeviceBuffer, Finishing, Options, Place, Region, Rows},
     fork,
 };
 
@@ -194,12 +194,17 @@ impl CudaLoaderDevice {
             let rows = match &column.layout {
                 PlanLayout::Fixed { row_bytes, .. } => Rows::Fixed { bytes: *row_bytes },
                 PlanLayout::Ragged { offsets, .. } => {
-                    extras.push(offsets.iter().flat_map(|offset| offset.to_le_bytes()).collect());
+                    if is_ragged(column) {
+                        extras.push(offsets.iter().flat_map(|offset| offset.to_le_bytes()).collect());
+                    }
                     Rows::Ragged { offsets }
                 }
             };
             extras.extend(column.validity.clone());
-            columns.push(Column { name: &column.name, regions, places, rows, finishing: None });
+            let finishing = column.finishing.as_ref();
+            let finishing =
+                finishing.map(|finishing| Finishing { prepared: &finishing.prepared, windows: &finishing.windows });
+            columns.push(Column { name: &column.name, regions, places, rows, finishing });
         }
         let extras: Vec<&[u8]> = extras.iter().map(Vec::as_slice).collect();
         // The batch reads from the plan's files and arenas until it is there.
@@ -208,11 +213,16 @@ impl CudaLoaderDevice {
         let mut extras = gathered.extras.into_iter().map(boxed);
         let all = plan.columns.iter().zip(gathered.columns).map(|(column, values)| Gathered {
             values: boxed(values),
-            offsets: if matches!(column.layout, PlanLayout::Ragged { .. }) { extras.next() } else { None },
+            offsets: if is_ragged(column) { extras.next() } else { None },
             validity: if column.validity.is_some() { extras.next() } else { None },
         });
         Ok(all.collect())
     }
+}
+
+/// Whether a column is delivered as rows of different lengths.
+fn is_ragged(column: &ColumnPlan) -> bool {
+    column.finishing.is_none() && matches!(column.layout, PlanLayout::Ragged { .. })
 }
 
 impl forebay_loader::device::DeviceBuffer for DeviceBuffer {

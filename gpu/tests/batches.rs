@@ -2,7 +2,8 @@
 
 use std::sync::Arc;
 
-use forebay_gpu::{Column, CudaDevice, Finishing, Gathered, Place, Region, Result, Rows, finish::Prepared};
+use forebay_gpu::{Column, CudaDevice, Finishing, Gathered, Place, Region, Result, Rows};
+use forebay_loader::finish::{Prepared, Scratch, Window};
 use proptest::prelude::*;
 
 use crate::driver::{self, Pages};
@@ -81,11 +82,14 @@ impl Source {
     }
 
     /// What is gathered and finished.
-    pub(crate) fn finished(&self, prepared: &Prepared, seeds: &[u64]) -> Vec<u8> {
-        let mut all = Vec::new();
-        for (row, seed) in self.expected().chunks_exact(prepared.row_bytes()).zip(seeds) {
+    pub(crate) fn finished(&self, prepared: &Prepared, windows: &[Window]) -> Vec<u8> {
+        let rows = self.expected();
+        let (mut rest, mut all) = (&rows[..], Vec::new());
+        for window in windows {
+            let (row, behind) = rest.split_at(prepared.row_bytes(window));
+            rest = behind;
             let mut out = vec![0; prepared.out_row_bytes()];
-            prepared.run(row, &prepared.window(*seed), &mut out).unwrap();
+            prepared.run(row, window, &mut out, &mut Scratch::default()).unwrap();
             all.extend_from_slice(&out);
         }
         all

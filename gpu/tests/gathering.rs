@@ -1,11 +1,13 @@
 //! Every row arrives, whatever its route.
 
-use forebay_gpu::{CudaDevice, Error, Options, Place, Route, finish::Finish};
+use forebay_gpu::{CudaDevice, Error, Options, Place, Route};
+use forebay_loader::finish::{Finish, Window};
 use proptest::prelude::*;
 
 use crate::{
     batches::{Source, noise, sources},
     driver::{Mock, Setting},
+    images::fixed,
 };
 
 fn forced(mock: &Mock, route: Route) -> CudaDevice {
@@ -116,18 +118,33 @@ fn a_row_outside_its_memory_is_refused_before_anything_is_asked() {
 }
 
 #[test]
-fn offsets_that_do_not_ascend_or_seeds_that_are_missing_are_refused() {
+fn offsets_that_do_not_ascend_and_windows_that_do_not_fit_are_refused() {
     let mock = Mock::start();
     let device = mock.device();
     let mut source = Source::ragged(&[10, 20, 30], 5);
     source.rows = Err(vec![0, 20, 10, 60]);
     assert!(matches!(source.gather(&device).unwrap_err(), Error::OutOfBounds { row: 1, .. }));
-    let prepared = Finish::default().prepare(&[2, 5]).unwrap();
+    let prepared = Finish::default().prepare(&fixed(&[2, 5])).unwrap();
+    let window = prepared.window(0, [2, 5]).unwrap();
     let source = Source::fixed(3, 10, 5);
     let regions = source.regions(&device);
-    let finishing = forebay_gpu::Finishing { prepared: &prepared, seeds: &[1, 2] };
-    let error = device.gather(&[source.column(&regions, Some(finishing))], &[], Box::new(())).unwrap_err();
-    assert_eq!(error.to_string(), "the finish does not fit the rows: 3 rows with 2 seeds, and images of 10 bytes");
+    let refused = |windows: &[Window]| {
+        let finishing = forebay_gpu::Finishing { prepared: &prepared, windows };
+        let gathered = device.gather(&[source.column(&regions, Some(finishing))], &[], Box::new(()));
+        gathered.unwrap_err().to_string()
+    };
+    assert_eq!(refused(&[window; 2]), "the finish does not fit the rows: 3 rows and 2 windows");
+    let unfit = "row 2 of the batch has 10 bytes, and an image of";
+    let larger = Window { size: [3, 5], ..window };
+    assert_eq!(
+        refused(&[window, window, larger]),
+        format!("the finish does not fit the rows: {unfit} 15 is needed, with its part inside")
+    );
+    let outside = Window { corner: [1, 0], ..window };
+    assert_eq!(
+        refused(&[window, window, outside]),
+        format!("the finish does not fit the rows: {unfit} 10 is needed, with its part inside")
+    );
 }
 
 #[test]

@@ -15,6 +15,7 @@ use forebay_versioning::{Selection, Table};
 
 use crate::{
     driver::{Mock, Setting},
+    images::{some_finishes, some_images},
     support::{Model, columns, folder, memory, table},
 };
 
@@ -97,6 +98,25 @@ fn rows_come_right_where_registration_is_refused() {
     let device = same_on_both(&mock, storage, None);
     let stats = device.device().stats();
     assert!(stats.columns.values().all(|column| column.refused.is_some()), "{stats:?}");
+}
+
+#[test]
+fn images_are_finished_on_the_device_as_on_the_host() {
+    for refused in [0, 1] {
+        let (_folder, local) = folder();
+        for storage in [local, memory()] {
+            let mock = Mock::start();
+            mock.set(Setting::DelayUs, 300);
+            mock.set(Setting::RefuseRegistration, refused);
+            some_images(70, 5).write(storage.clone(), 2);
+            let device = CudaLoaderDevice::open(0, Options { threads: 2, ..mock.options() }).unwrap();
+            for options in options() {
+                let options = LoaderOptions { finishes: some_finishes(), ..options };
+                let expected = epoch(&table(storage.clone()), &options, HostDevice::new(2).unwrap());
+                assert!(epoch(&table(storage.clone()), &options, device.clone()) == expected, "{:?}", options.shuffle);
+            }
+        }
+    }
 }
 
 #[test]

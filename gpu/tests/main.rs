@@ -11,6 +11,10 @@ mod linking;
 mod loading;
 mod mock;
 mod ordering;
+// The loader's own images, and finishes of them.
+#[path = "../../loader/tests/main/images.rs"]
+#[allow(dead_code, unreachable_pub)]
+mod images;
 // The loader's own tables of random rows of every kind.
 #[path = "../../loader/tests/main/support.rs"]
 #[allow(dead_code, unreachable_pub)]

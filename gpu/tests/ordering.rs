@@ -3,16 +3,18 @@
 
 use std::sync::Arc;
 
-use forebay_gpu::{CudaDevice, Error, Finishing, Options, Route, finish::Finish};
+use forebay_gpu::{CudaDevice, Error, Finishing, Options, Route};
+use forebay_loader::finish::Finish;
 
 use crate::{
     batches::Source,
     driver::{Mock, Reading, Setting, VARIANT},
+    images::fixed,
 };
 
 /// Gathers `count` batches, reads each late on a consumer's stream, gives each back at once; how many came out wrong.
 fn wrong_batches(mock: &Mock, device: &CudaDevice, stream: usize, count: u64) -> usize {
-    let prepared = Finish::default().prepare(&[20, 30]).unwrap();
+    let prepared = Finish::default().prepare(&fixed(&[20, 30])).unwrap();
     let mut read: Vec<(Reading, Vec<u8>)> = Vec::new();
     // Kept to the end: a planted mistake must not crash the test by reading memory that is gone.
     let mut sources = Vec::new();
@@ -20,9 +22,9 @@ fn wrong_batches(mock: &Mock, device: &CudaDevice, stream: usize, count: u64) ->
         let large = Source::fixed(8, 50_000, batch);
         let small = Source::fixed(8, 40, batch + 1000);
         let image = Source::fixed(8, 600, batch + 2000);
-        let seeds: Vec<u64> = (0..8).collect();
+        let windows: Vec<_> = (0..8).map(|seed| prepared.window(seed, [20, 30]).unwrap()).collect();
         let regions = [large.regions(device), small.regions(device), image.regions(device)];
-        let finishing = Finishing { prepared: &prepared, seeds: &seeds };
+        let finishing = Finishing { prepared: &prepared, windows: &windows };
         let columns = [
             large.column(&regions[0], None),
             small.column(&regions[1], None),
@@ -32,7 +34,7 @@ fn wrong_batches(mock: &Mock, device: &CudaDevice, stream: usize, count: u64) ->
             mock.finish();
             return count as usize;
         };
-        let expected = [large.expected(), small.expected(), image.finished(&prepared, &seeds)];
+        let expected = [large.expected(), small.expected(), image.finished(&prepared, &windows)];
         sources.extend([&large, &small, &image].map(Source::clone));
         for (buffer, expected) in gathered.columns.iter().zip(expected) {
             // SAFETY: the stream lives until the device is gone.

@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use forebay_format::DType;
+use forebay_format::{DType, Dim};
 
 use crate::device::Buffer;
 
@@ -17,6 +17,19 @@ pub struct Batch {
     pub rows: Vec<u64>,
     /// The columns, in the order asked for.
     pub columns: Vec<BatchColumn>,
+}
+
+/// What a column of every batch is, known before the first.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct BatchField {
+    /// Its name.
+    pub name: Arc<str>,
+    /// Its element type.
+    pub dtype: DType,
+    /// The shape of one row.
+    pub shape: Vec<Dim>,
+    /// Whether a validity comes with it.
+    pub nullable: bool,
 }
 
 /// A column of a batch.

@@ -8,7 +8,11 @@ use std::{any::Any, fmt, ops::Range, sync::Arc};
 use forebay_format::{DType, FieldId};
 use forebay_versioning::{OpenFile, Verify};
 
-use crate::{HostBuffer, Result, ledger::Reservation};
+use crate::{
+    HostBuffer, Result,
+    finish::{Prepared, Window},
+    ledger::Reservation,
+};
 
 /// Gathers rows into batches.
 ///
@@ -87,6 +91,13 @@ impl MappedColumn {
     }
 }
 
+impl MappedColumn {
+    /// A row's bytes in the map, which nobody may have verified yet.
+    pub(crate) fn bytes(&self, row: u32) -> Option<&[u8]> {
+        self.file.map()?.as_slice().get(self.bytes_of(row)?)
+    }
+}
+
 /// An arena buffer, and its entry in the loader's ledger: it is accounted for until the last plan that reads it is gone.
 #[derive(Debug)]
 pub struct ArenaRegion {
@@ -142,6 +153,17 @@ pub struct ColumnPlan {
     pub sources: Vec<Source>,
     /// For a nullable column one byte a row: 1 if it is valid, 0 if it is null.
     pub validity: Option<Vec<u8>>,
+    /// What is done to the rows on the way; `None` delivers them as they are.
+    pub finishing: Option<Finishing>,
+}
+
+/// What is done to the rows of a column as they are gathered.
+#[derive(Clone, Debug)]
+pub struct Finishing {
+    /// What is done. The output is a C-order array `[rows, *shape]` of its shape and numbers.
+    pub prepared: Arc<Prepared>,
+    /// The part of each row that is taken, in order of the batch.
+    pub windows: Vec<Window>,
 }
 
 /// The layout of a gathered column.
@@ -164,7 +186,16 @@ pub enum PlanLayout {
 }
 
 impl ColumnPlan {
-    /// The bytes of its rows, all together.
+    /// The bytes that are delivered of its rows, all together.
+    #[must_use]
+    pub fn delivered(&self) -> usize {
+        match &self.finishing {
+            None => self.bytes(),
+            Some(finishing) => finishing.prepared.out_row_bytes() * self.sources.len(),
+        }
+    }
+
+    /// The bytes of its rows, all together, before they are finished.
     #[must_use]
     pub fn bytes(&self) -> usize {
         match &self.layout {
@@ -173,7 +204,7 @@ impl ColumnPlan {
         }
     }
 
-    /// The bytes of the output that row `row` takes.
+    /// The bytes that row `row` takes among the rows, before they are finished.
     #[must_use]
     pub fn output(&self, row: usize) -> Range<usize> {
         match &self.layout {

@@ -32,6 +32,14 @@ pub enum Error {
         /// The least budget that is accepted.
         needed: u64,
     },
+    /// What is to be done to a column's images on their way into a batch doesn't fit its rows.
+    #[error("column '{column}' can't be finished: {reason}")]
+    Finish {
+        /// The column.
+        column: String,
+        /// What doesn't fit.
+        reason: String,
+    },
     /// Rows could not be read, or a checksum is wrong.
     #[error("column '{column}', {rows}: {source}")]
     Read {

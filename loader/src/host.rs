@@ -1,4 +1,4 @@
-//! The device that is the host: rows are copied once, by threads, into recycled buffers.
+//! The device that is the host: rows are copied once, or finished, by threads, into recycled buffers.
 
 use std::{fmt, ops::Range, sync::Arc};
 
@@ -7,8 +7,12 @@ use forebay_versioning::Verify;
 use crate::{
     Error, HostBuffer, HostPool, Result,
     buffer::copy_streaming,
-    device::{ArenaBuffer, Buffer, ColumnPlan, Device, GatherPlan, Gathered, MappedColumn, PlanLayout, Region, Source},
+    device::{
+        ArenaBuffer, Buffer, ColumnPlan, Device, Finishing, GatherPlan, Gathered, MappedColumn, PlanLayout, Region,
+        Source,
+    },
     error::RowsOf,
+    finish::Scratch,
 };
 
 /// What one thread copies before it looks for more work: enough to hide the hand-over, little enough to share evenly.
@@ -19,6 +23,8 @@ const SPLIT_BYTES: usize = 4 << 20;
 const STREAM_BYTES: usize = 4 << 20;
 /// Shorter runs are copied through the caches: they would end in too many half-written lines.
 const STREAM_ROW_BYTES: usize = 1 << 10;
+/// What one thread finishes before it looks for more work: some tenths of a millisecond.
+const FINISH_BYTES: usize = 256 << 10;
 /// Copying many small rows costs as if each had at least this many bytes.
 const ROW_COST: usize = 256;
 
@@ -78,14 +84,14 @@ impl Device for HostDevice {
         }
         let mut outputs = Vec::with_capacity(plan.columns.len());
         for column in &plan.columns {
-            outputs.push(self.batches.take(column.bytes())?);
+            outputs.push(self.batches.take(column.delivered())?);
         }
         let mut tasks = Vec::new();
         for (column, output) in plan.columns.iter().zip(&mut outputs) {
             split(column, output, &mut tasks);
         }
         self.run(tasks)?;
-        plan.columns.iter().zip(outputs).map(|(column, values)| self.finish(column, values)).collect()
+        plan.columns.iter().zip(outputs).map(|(column, values)| self.deliver(column, values)).collect()
     }
 
     fn arena(&self, bytes: usize) -> Result<Box<dyn ArenaBuffer>> {
@@ -122,8 +128,9 @@ impl HostDevice {
         }
     }
 
-    fn finish(&self, column: &ColumnPlan, values: HostBuffer) -> Result<Gathered> {
+    fn deliver(&self, column: &ColumnPlan, values: HostBuffer) -> Result<Gathered> {
         let offsets = match &column.layout {
+            _ if column.finishing.is_some() => None,
             PlanLayout::Fixed { .. } => None,
             PlanLayout::Ragged { offsets, .. } => {
                 let mut buffer = self.batches.take(offsets.len() * 8)?;
@@ -150,7 +157,7 @@ fn copy_large(to: &mut [u8], from: &[u8]) {
     if from.len() >= STREAM_ROW_BYTES { copy_streaming(to, from) } else { to.copy_from_slice(from) }
 }
 
-/// Rows of a column that one thread copies.
+/// Rows of a column that one thread copies or finishes.
 struct Task<'a> {
     column: &'a ColumnPlan,
     /// Rows of the batch.
@@ -162,8 +169,17 @@ struct Task<'a> {
 
 /// Cuts a column of a batch into tasks of about [`TASK_BYTES`].
 fn split<'a>(column: &'a ColumnPlan, output: &'a mut [u8], tasks: &mut Vec<Task<'a>>) {
-    let (mut rest, mut start) = (output, 0);
     let count = column.sources.len();
+    if let Some(finishing) = &column.finishing {
+        let bytes = finishing.prepared.out_row_bytes();
+        let each = (FINISH_BYTES / bytes).max(1);
+        for (task, output) in output.chunks_mut(each * bytes).enumerate() {
+            let rows = task * each..task * each + output.len() / bytes;
+            tasks.push(Task { column, rows, part: None, output });
+        }
+        return;
+    }
+    let (mut rest, mut start) = (output, 0);
     while start < count {
         let (mut end, mut cost, mut bytes) = (start, 0, 0);
         while end < count && (end == start || cost < TASK_BYTES) {
@@ -191,10 +207,35 @@ fn split<'a>(column: &'a ColumnPlan, output: &'a mut [u8], tasks: &mut Vec<Task<
 
 impl Task<'_> {
     fn run(&mut self) -> Result<()> {
-        match self.part {
-            Some(part) => self.copy_part(part),
-            None => self.copy_rows(),
+        match (&self.column.finishing, self.part) {
+            (Some(finishing), _) => self.finish_rows(finishing),
+            (None, Some(part)) => self.copy_part(part),
+            (None, None) => self.copy_rows(),
         }
+    }
+
+    /// Finishes rows from where they lie.
+    fn finish_rows(&mut self, finishing: &Finishing) -> Result<()> {
+        let mut scratch = Scratch::default();
+        let outputs = self.output.chunks_exact_mut(finishing.prepared.out_row_bytes());
+        for (row, output) in self.rows.clone().zip(outputs) {
+            let source = self.column.sources[row];
+            let bytes = match self.column.regions.get(source.region as usize) {
+                Some(Region::Arena(region)) => {
+                    let from = source.at as usize;
+                    &region.buffer().bytes()[from..from + self.column.output(row).len()]
+                }
+                Some(Region::Mapped(mapped)) => {
+                    let row = source.at as u32;
+                    let checked = mapped.file.verify_rows(mapped.column, row..row + 1, mapped.verify);
+                    checked.map_err(|source| self.column.read_error(mapped, row..row + 1, source))?;
+                    mapped.bytes(row).ok_or_else(|| self.column.not_mapped())?
+                }
+                None => &[],
+            };
+            finishing.prepared.run(bytes, &finishing.windows[row], output, &mut scratch)?;
+        }
+        Ok(())
     }
 
     fn copy_rows(&mut self) -> Result<()> {
@@ -244,11 +285,8 @@ impl Task<'_> {
             Region::Mapped(mapped) => {
                 let row = source.at as u32;
                 self.verify_part(mapped, row, part)?;
-                let (Some(map), Some(bytes)) = (mapped.file.map(), mapped.bytes_of(row)) else {
-                    return Err(Error::Device { reason: format!("column '{}' is not mapped", self.column.name) });
-                };
-                let from = bytes.start + part;
-                &map.as_slice()[from..from + self.output.len()]
+                let bytes = mapped.bytes(row).ok_or_else(|| self.column.not_mapped())?;
+                &bytes[part..part + self.output.len()]
             }
         };
         copy_streaming(self.output, bytes);
@@ -266,6 +304,10 @@ impl Task<'_> {
 }
 
 impl ColumnPlan {
+    fn not_mapped(&self) -> Error {
+        Error::Device { reason: format!("column '{}' is not mapped", self.name) }
+    }
+
     /// The error of rows of a mapped column that could not be read.
     #[must_use]
     pub fn read_error(&self, mapped: &MappedColumn, rows: Range<u32>, source: forebay_versioning::Error) -> Error {

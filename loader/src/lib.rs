@@ -10,6 +10,7 @@
 //! |---|---|
 //! | know the order of an epoch | [`order::Order`], [`order::Shard`]: pure functions of seed, epoch and position |
 //! | load batches | [`Loader`], [`Batches`] |
+//! | resize, crop, normalise and cast images on the way | [`finish::Finish`] |
 //! | put them elsewhere than host memory | [`device::Device`] |
 //!
 //! Two routes bring rows to the device. Rows of fixed shape, uncompressed, in files on a local disk are gathered from
@@ -25,6 +26,7 @@ mod buffer;
 pub mod device;
 mod engine;
 mod error;
+pub mod finish;
 mod host;
 mod ledger;
 mod loader;
@@ -33,7 +35,7 @@ pub mod order;
 mod signal;
 mod stats;
 
-pub use batch::{Batch, BatchColumn, BatchValues};
+pub use batch::{Batch, BatchColumn, BatchField, BatchValues};
 pub use buffer::{ALIGNMENT, HostBuffer, HostPool};
 pub use device::{Buffer, Device};
 pub use error::{Error, Result, RowsOf};

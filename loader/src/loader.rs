@@ -9,11 +9,11 @@ use std::{
 };
 
 use crossbeam_channel::{RecvTimeoutError, TryRecvError};
-use forebay_format::Layout;
+use forebay_format::{Column, Layout};
 use forebay_versioning::Selection;
 
 use crate::{
-    Batch, Error, LoaderOptions, Result, Stats,
+    Batch, BatchField, Error, LoaderOptions, Result, Stats,
     device::Device,
     engine::{Epoch, Job, JobColumn},
     order::{Order, Shard, Shuffle},
@@ -38,6 +38,7 @@ impl Loader {
     ///
     /// # Errors
     /// [`Error::Option`] for an option that makes no sense; [`Error::Data`] for a column that isn't there;
+    /// [`Error::Finish`] for a finish that doesn't fit its column;
     /// [`Error::Budget`] if the memory budget doesn't hold this rank's share of the shuffle window and the prefetched
     /// batches.
     pub fn new(selection: Selection, options: LoaderOptions, device: Arc<dyn Device>) -> Result<Self> {
@@ -47,8 +48,15 @@ impl Loader {
             None => schema.columns.clone(),
             Some(names) => names.iter().map(|name| schema.column(name).cloned()).collect::<Result<_, _>>()?,
         };
-        let columns =
-            columns.into_iter().map(|column| JobColumn { name: column.name.as_str().into(), column }).collect();
+        if let Some(name) = options.finishes.keys().find(|name| !columns.iter().any(|column| column.name == **name)) {
+            let reason = "a column that isn't delivered has a finish";
+            return Err(Error::Option { option: "finishes", value: name.clone(), reason });
+        }
+        let job_column = |column: Column| {
+            let finish = options.finishes.get(&column.name).map(|finish| finish.prepare(&column)).transpose()?;
+            Ok(JobColumn { name: column.name.as_str().into(), finish: finish.map(Arc::new), column })
+        };
+        let columns = columns.into_iter().map(job_column).collect::<Result<_>>()?;
         if let Shuffle::Windowed(window) = options.shuffle
             && window.lanes % options.world != 0
         {
@@ -87,6 +95,12 @@ impl Loader {
     #[must_use]
     pub fn options(&self) -> &LoaderOptions {
         &self.options
+    }
+
+    /// What every batch holds, column by column.
+    #[must_use]
+    pub fn schema(&self) -> Vec<BatchField> {
+        self.columns.iter().map(JobColumn::delivered).collect()
     }
 
     /// The batches of an epoch, on this rank.
@@ -158,14 +172,20 @@ impl Loader {
         let (table, options) = (self.selection.table(), &self.options);
         let local = table.storage().local().is_some();
         let (mut row, mut fetched, mut ragged, mut ragged_fetched) = (0_u64, 0_u64, false, false);
-        for JobColumn { column, .. } in &self.columns {
+        for JobColumn { column, finish, .. } in &self.columns {
             let direct = column.compression.codec == forebay_format::Codec::None && !column.nullable;
             match column.layout() {
                 Layout::Fixed { row_bytes } => {
-                    row += row_bytes as u64;
+                    row += finish.as_ref().map_or(row_bytes, |finish| finish.out_row_bytes()) as u64;
                     fetched += if local && direct { 0 } else { row_bytes as u64 };
                 }
-                Layout::Ragged { .. } => (ragged, ragged_fetched) = (true, true),
+                Layout::Ragged { .. } => {
+                    ragged_fetched = true;
+                    match finish {
+                        Some(finish) => row += finish.out_row_bytes() as u64,
+                        None => ragged = true,
+                    }
+                }
             }
         }
         // The manifest knows no more of a column of free shape than the mean of whole rows.

@@ -1,11 +1,12 @@
 //! How to load.
 
-use std::time::Duration;
+use std::{collections::BTreeMap, time::Duration};
 
 use forebay_versioning::Verify;
 
 use crate::{
     Error, Result,
+    finish::Finish,
     order::{Shuffle, Tail},
 };
 
@@ -19,6 +20,8 @@ use crate::{
 pub struct LoaderOptions {
     /// The columns to deliver, in this order; `None` for all.
     pub columns: Option<Vec<String>>,
+    /// What is done to columns of images on their way into a batch, by name.
+    pub finishes: BTreeMap<String, Finish>,
     /// Rows of a batch on this rank.
     pub batch_size: usize,
     /// How rows are mixed.
@@ -52,6 +55,7 @@ impl Default for LoaderOptions {
     fn default() -> Self {
         Self {
             columns: None,
+            finishes: BTreeMap::new(),
             batch_size: 1,
             shuffle: Shuffle::Off,
             seed: 0,

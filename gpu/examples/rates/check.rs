@@ -1,9 +1,8 @@
 //! Random rows and random finishes on the device, against the host.
 
-use forebay_gpu::{
-    Column, CudaDevice, Finishing, Options, Place, Route, Rows,
-    finish::{Finish, Geometry, Layout, Number},
-};
+use forebay_format::{Column as Schema, DType, Dim};
+use forebay_gpu::{Column, CudaDevice, Finishing, Options, Place, Route, Rows};
+use forebay_loader::finish::{Crop, Finish, Layout, Number, Resize, Scratch};
 
 use crate::{
     Result,
@@ -39,13 +38,15 @@ pub(crate) fn run(cases: usize) -> Result<()> {
         let rows = if ragged { Rows::Ragged { offsets: &offsets } } else { Rows::Fixed { bytes: most } };
         let plain = Column { name: "plain", regions: &regions, places: &places, rows, finishing: None };
 
-        let (finish, shape) = any_finish(&mut random);
+        let (finish, shape) = any_finish(&mut random)?;
         let prepared = finish.prepare(&shape)?;
-        let bytes = prepared.row_bytes();
+        let size = prepared.size().unwrap_or_default();
+        let bytes = size.iter().product::<u32>() as usize * prepared.channels() as usize;
         let images: Vec<_> =
             (0..count).map(|_| Place { region: 0, offset: random.below(memory.len() - bytes + 1) as u64 }).collect();
         let seeds: Vec<_> = (0..count).map(|_| random.next()).collect();
-        let finishing = Some(Finishing { prepared: &prepared, seeds: &seeds });
+        let windows = seeds.iter().map(|seed| Ok(prepared.window(*seed, size)?)).collect::<Result<Vec<_>>>()?;
+        let finishing = Some(Finishing { prepared: &prepared, windows: &windows });
         let rows = Rows::Fixed { bytes };
         let image = Column { name: "image", regions: &regions, places: &images, rows, finishing };
 
@@ -56,9 +57,9 @@ pub(crate) fn run(cases: usize) -> Result<()> {
             places.iter().enumerate().flat_map(|(row, place)| at(place.offset, length(row)).iter().copied()).collect();
         let same = gathered.columns[0].to_host()? == expected;
         let mut finished = Vec::new();
-        for (place, seed) in images.iter().zip(&seeds) {
+        for (place, window) in images.iter().zip(&windows) {
             let mut out = vec![0; prepared.out_row_bytes()];
-            prepared.run(at(place.offset, bytes), &prepared.window(*seed), &mut out)?;
+            prepared.run(at(place.offset, bytes), window, &mut out, &mut Scratch::default())?;
             finished.extend_from_slice(&out);
         }
         let same_finished = gathered.columns[1].to_host()? == finished;
@@ -71,7 +72,7 @@ pub(crate) fn run(cases: usize) -> Result<()> {
     if wrong > 0 { Err("wrong bytes".into()) } else { Ok(()) }
 }
 
-fn any_finish(random: &mut Random) -> (Finish, Vec<usize>) {
+fn any_finish(random: &mut Random) -> Result<(Finish, Schema)> {
     let layout = |random: &mut Random| [Layout::Interleaved, Layout::Planar][random.below(2)];
     let (input, output) = (layout(random), layout(random));
     let number = [Number::U8, Number::F16, Number::Bf16, Number::F32][random.below(4)];
@@ -80,16 +81,25 @@ fn any_finish(random: &mut Random) -> (Finish, Vec<usize>) {
     let channels = 1 + random.below(4);
     let mut values = || (0..channels).map(|_| (random.below(20_000) as f32 - 10_000.0) / 777.0).collect();
     let (scale, bias) = (values(), values());
-    let geometry = match random.below(5) {
-        0 => Geometry::Whole,
-        1 => Geometry::Resize { height: a, width: b },
-        2 => Geometry::CentreCrop { height: a.min(height), width: b.min(width) },
-        3 => Geometry::RandomCrop { height: a.min(height), width: b.min(width) },
-        _ => Geometry::RandomResizedCrop { height: a, width: b, area: (0.08, 1.0), ratio: (0.75, 4.0 / 3.0) },
+    let (resize, resized) = match random.below(4) {
+        0 => (None, [height, width]),
+        1 => (Some(Resize::To { height: a, width: b }), [a, b]),
+        2 => (Some(Resize::Shorter(a)), [a, a]),
+        _ => {
+            let (area, ratio) = ((0.08, 1.0), (0.75, 4.0 / 3.0));
+            (Some(Resize::RandomPart { height: a, width: b, area, ratio }), [a, b])
+        }
+    };
+    let [cut, narrow] = resized.map(|side| side - random.below(side));
+    let crop = match random.below(3) {
+        0 => None,
+        1 => Some(Crop::Centre { height: cut, width: narrow }),
+        _ => Some(Crop::Random { height: cut, width: narrow }),
     };
     let shape = match input {
-        Layout::Interleaved => vec![height, width, channels],
-        Layout::Planar => vec![channels, height, width],
+        Layout::Interleaved => [height, width, channels],
+        Layout::Planar => [channels, height, width],
     };
-    (Finish { input, output, number, scale, bias, geometry, mirror: 0.5 }, shape)
+    let column = Schema::new("image", DType::U8, shape.map(|length| Dim::Fixed(length as u32)))?;
+    Ok((Finish { input: Some(input), output, number, scale, bias, resize, crop, mirror: 0.5 }, column))
 }

@@ -2,10 +2,9 @@
 
 use std::{path::Path, time::Instant};
 
-use forebay_gpu::{
-    Column, CudaDevice, Finishing, Options, Place, Region, Route, Rows,
-    finish::{Finish, Geometry, Layout, Number, Prepared},
-};
+use forebay_format::{Column as Schema, DType, Dim};
+use forebay_gpu::{Column, CudaDevice, Finishing, Gathered, Options, Place, Region, Route, Rows};
+use forebay_loader::finish::{Crop, Finish, Layout, Number, Prepared, Resize, Scratch, Window};
 
 use crate::{Result, data};
 
@@ -61,7 +60,8 @@ pub(crate) fn run(path: &Path, gibibytes: usize) -> Result<()> {
     }
     let device = &devices[0].1;
     for (name, finish) in finishes() {
-        let finish = Some(finish.prepare(&[224, 224, 3])?);
+        let shape = [224, 224, 3].map(Dim::Fixed);
+        let finish = Some(finish.prepare(&Schema::new("image", DType::U8, shape)?)?);
         cases.push(Case { name: name.to_owned(), device, bytes: 150_528, batch: 256, finish });
     }
     cases.push(Case { name: "64 B, packed".to_owned(), device, bytes: 64, batch: 65_536, finish: None });
@@ -77,7 +77,7 @@ pub(crate) fn run(path: &Path, gibibytes: usize) -> Result<()> {
 
 fn finishes() -> Vec<(&'static str, Finish)> {
     let (height, width) = (224, 224);
-    let geometry = Geometry::RandomResizedCrop { height, width, area: (0.08, 1.0), ratio: (0.75, 4.0 / 3.0) };
+    let resize = Some(Resize::RandomPart { height, width, area: (0.08, 1.0), ratio: (0.75, 4.0 / 3.0) });
     let base = Finish {
         number: Number::Bf16,
         scale: vec![0.017, 0.0175, 0.0174],
@@ -87,14 +87,14 @@ fn finishes() -> Vec<(&'static str, Finish)> {
     };
     vec![
         ("150528 B, to bf16, crop 192, mirror", {
-            let geometry = Geometry::RandomCrop { height: 192, width: 192 };
-            Finish { geometry, ..base.clone() }
+            let crop = Some(Crop::Random { height: 192, width: 192 });
+            Finish { crop, ..base.clone() }
         }),
         ("150528 B, to bf16, whole, mirror", base.clone()),
         ("150528 B, to bf16 planar, whole, mirror", Finish { output: Layout::Planar, ..base.clone() }),
-        ("150528 B, to bf16, resized crop, mirror", Finish { geometry, ..base.clone() }),
+        ("150528 B, to bf16, resized crop, mirror", Finish { resize, ..base.clone() }),
         ("150528 B, to f32 planar, resized crop, mirror", {
-            Finish { geometry, output: Layout::Planar, number: Number::F32, ..base }
+            Finish { resize, output: Layout::Planar, number: Number::F32, ..base }
         }),
     ]
 }
@@ -102,21 +102,19 @@ fn finishes() -> Vec<(&'static str, Finish)> {
 /// Times two epochs, or parts of them, and then checks every byte of another.
 fn measure(case: &Case<'_>, memory: &[u8], region: &Region, ceiling: f64) -> Result<()> {
     let places = data::shuffled(memory.len(), case.bytes);
-    let seeds: Vec<u64> = (0..places.len() as u64).collect();
     let regions = [region.clone()];
-    let batches: Vec<(&[Place], &[u64])> = places.chunks(case.batch).zip(seeds.chunks(case.batch)).collect();
-    let gather = |(places, seeds): (&[Place], &[u64])| {
-        let finishing = case.finish.as_ref().map(|prepared| {
-            let seeds: *const [u64] = seeds;
-            // SAFETY: the seeds outlive the call below.
-            Finishing { prepared, seeds: unsafe { &*seeds } }
-        });
+    let batches: Vec<(u64, &[Place])> = (0..).zip(places.chunks(case.batch)).collect();
+    let windows = |(batch, places): (u64, &[Place])| -> Result<Vec<Window>> {
+        let Some(prepared) = &case.finish else { return Ok(Vec::new()) };
+        let seeds = (0..places.len() as u64).map(|row| batch * case.batch as u64 + row);
+        seeds.map(|seed| Ok(prepared.window(seed, [224, 224])?)).collect()
+    };
+    let gather = |batch: (u64, &[Place])| -> Result<Gathered> {
+        let (windows, places) = (windows(batch)?, batch.1);
+        let finishing = case.finish.as_ref().map(|prepared| Finishing { prepared, windows: &windows });
         let rows = Rows::Fixed { bytes: case.bytes };
-        case.device.gather(
-            &[Column { name: &case.name, regions: &regions, places, rows, finishing }],
-            &[],
-            Box::new(()),
-        )
+        let column = Column { name: &case.name, regions: &regions, places, rows, finishing };
+        Ok(case.device.gather(&[column], &[], Box::new(()))?)
     };
     let timed = batches.len().min((8 << 30) / (case.batch * case.bytes)).clamp(1, 20_000);
     for batch in &batches[..timed.min(8)] {
@@ -130,7 +128,7 @@ fn measure(case: &Case<'_>, memory: &[u8], region: &Region, ceiling: f64) -> Res
     case.device.synchronize()?;
     let seconds = started.elapsed().as_secs_f64();
     let cores = (cpu_seconds() - cpu) / seconds;
-    let rows: usize = batches[..timed].iter().map(|(places, _)| places.len()).sum();
+    let rows: usize = batches[..timed].iter().map(|(_, places)| places.len()).sum();
     let rate = (rows * case.bytes) as f64 / seconds;
 
     let mut wrong = 0;
@@ -139,12 +137,13 @@ fn measure(case: &Case<'_>, memory: &[u8], region: &Region, ceiling: f64) -> Res
     for batch in &batches[..checked.min(batches.len())] {
         let bytes = gather(*batch)?.columns[0].to_host()?;
         let each = case.finish.as_ref().map_or(case.bytes, Prepared::out_row_bytes);
-        for ((place, seed), got) in batch.0.iter().zip(batch.1).zip(bytes.chunks_exact(each)) {
+        let windows = windows(*batch)?;
+        for (index, (place, got)) in batch.1.iter().zip(bytes.chunks_exact(each)).enumerate() {
             let row = &memory[place.offset as usize..place.offset as usize + case.bytes];
             wrong += match &case.finish {
                 None => usize::from(row != got),
                 Some(prepared) => {
-                    prepared.run(row, &prepared.window(*seed), &mut out)?;
+                    prepared.run(row, &windows[index], &mut out, &mut Scratch::default())?;
                     usize::from(out != got)
                 }
             };

@@ -4,12 +4,13 @@
 use std::{ffi::c_void, ptr, sync::Arc};
 
 use cust::{module::Module, sys};
+use forebay_loader::finish::{CHANNELS, Layout, Number, Prepared, Window};
 
 use super::{
     context::{Context, check},
     stream::StreamRef,
 };
-use crate::{Error, Result, finish::CHANNELS};
+use crate::{Error, Result};
 
 const PTX: &str = include_str!("../../kernels/forebay.ptx");
 /// Threads of a block.
@@ -53,21 +54,61 @@ fn segments(row_bytes: u64) -> u32 {
 #[repr(C)]
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct FinishLaunch {
-    pub(crate) rows: u64,
-    pub(crate) out: u64,
-    pub(crate) windows: u64,
-    pub(crate) row_bytes: u64,
-    pub(crate) count: u32,
-    pub(crate) height: u32,
-    pub(crate) width: u32,
-    pub(crate) channels: u32,
-    pub(crate) out_height: u32,
-    pub(crate) out_width: u32,
-    pub(crate) in_planar: u32,
-    pub(crate) out_planar: u32,
-    pub(crate) number: u32,
-    pub(crate) scale: [f32; CHANNELS],
-    pub(crate) bias: [f32; CHANNELS],
+    rows: u64,
+    out: u64,
+    windows: u64,
+    row_bytes: u64,
+    count: u32,
+    channels: u32,
+    out_size: [u32; 2],
+    in_planar: u32,
+    out_planar: u32,
+    number: u32,
+    scale: [f32; CHANNELS],
+    bias: [f32; CHANNELS],
+}
+
+impl FinishLaunch {
+    /// `count` rows of `row_bytes` in all, one behind the other at `rows`, to `out`; one [`Window`] a row is at `windows`, as
+    /// [`encode`](Self::encode) writes it. All are device addresses.
+    pub(crate) fn new(prepared: &Prepared, rows: u64, row_bytes: u64, count: u32, windows: u64, out: u64) -> Self {
+        Self {
+            rows,
+            out,
+            windows,
+            row_bytes,
+            count,
+            channels: prepared.channels(),
+            out_size: prepared.out_size(),
+            in_planar: u32::from(prepared.input() == Layout::Planar),
+            out_planar: u32::from(prepared.output() == Layout::Planar),
+            number: match prepared.number() {
+                Number::U8 => 0,
+                Number::F16 => 1,
+                Number::Bf16 => 2,
+                Number::F32 => 3,
+            },
+            scale: *prepared.scale(),
+            bias: *prepared.bias(),
+        }
+    }
+
+    /// Bytes of an encoded window.
+    pub(crate) const WINDOW: usize = 64;
+
+    /// The window of a row that starts `start` bytes behind the first, as the kernel reads it.
+    pub(crate) fn encode(window: &Window, start: u64) -> [u8; Self::WINDOW] {
+        let mut bytes = [0; Self::WINDOW];
+        let (longs, words) = bytes.split_at_mut(24);
+        for (to, value) in longs.chunks_exact_mut(8).zip([start, window.step[0], window.step[1]]) {
+            to.copy_from_slice(&value.to_le_bytes());
+        }
+        let pairs = [window.size, window.corner, window.part, window.skip, [u32::from(window.mirror), 0]];
+        for (to, value) in words.chunks_exact_mut(4).zip(pairs.iter().flatten()) {
+            to.copy_from_slice(&value.to_le_bytes());
+        }
+        bytes
+    }
 }
 
 /// The kernels of one device.
@@ -118,7 +159,7 @@ impl Kernels {
     /// # Safety
     /// As for [`gather`](Self::gather).
     pub(crate) unsafe fn finish(&self, launch: FinishLaunch, stream: StreamRef) -> Result<()> {
-        let pixels = u64::from(launch.count) * u64::from(launch.out_height) * u64::from(launch.out_width);
+        let pixels = u64::from(launch.count) * u64::from(launch.out_size[0]) * u64::from(launch.out_size[1]);
         // SAFETY: as above.
         unsafe { self.launch(self.finish, pixels, RESIDENT, &launch, stream) }
     }

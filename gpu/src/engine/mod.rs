@@ -266,26 +266,12 @@ impl CudaDevice {
 
     fn finish(&self, column: &Column<'_>, part: &Part, slot: &Slot, output: &Unfilled) -> Result<()> {
         let Some(finishing) = &column.finishing else { return Ok(()) };
-        let prepared = finishing.prepared;
-        let launch = FinishLaunch {
-            rows: slot.staging_address() + part.staged.start as u64,
-            out: output.address(),
-            windows: slot.plan_address() + part.windows.start as u64,
-            row_bytes: prepared.row_bytes() as u64,
-            count: column.places.len() as u32,
-            height: prepared.height,
-            width: prepared.width,
-            channels: prepared.channels,
-            out_height: prepared.out_height,
-            out_width: prepared.out_width,
-            in_planar: u32::from(prepared.in_planar),
-            out_planar: u32::from(prepared.out_planar),
-            number: prepared.number as u32,
-            scale: prepared.scale,
-            bias: prepared.bias,
-        };
+        let rows = slot.staging_address() + part.staged.start as u64;
+        let windows = slot.plan_address() + part.windows.start as u64;
+        let (bytes, count) = (column.bytes(), column.places.len() as u32);
+        let launch = FinishLaunch::new(finishing.prepared, rows, bytes, count, windows, output.address());
         // SAFETY: the rows are in the slot's staging memory once the link's stream is done, behind which this stream was
-        // put; the windows lie inside the images, as `Prepared::window` draws them; the output is as long as the results.
+        // put; the windows lie inside the images and these inside the rows, as `lay_out` checked; the output is as long as the results.
         unsafe { self.kernels.finish(launch, self.streams.finish.handle()) }
     }
 

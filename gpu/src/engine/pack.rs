@@ -1,7 +1,7 @@
 //! What the CPU does for a batch: the addresses of its rows, and the bytes of rows that it copies itself.
 
 use super::plan::{Column, Layout, Part, Rows};
-use crate::Error;
+use crate::{Error, cuda::FinishLaunch};
 
 /// One thread copies up to this many bytes.
 const PER_THREAD: usize = 4 << 20;
@@ -30,9 +30,9 @@ fn write_plan(column: &Column<'_>, part: &Part, pinned: &mut [u8]) {
         }
     }
     if let Some(finishing) = &column.finishing {
-        let windows = pinned[part.windows.clone()].chunks_exact_mut(crate::finish::Window::SIZE);
-        for (seed, to) in finishing.seeds.iter().zip(windows) {
-            to.copy_from_slice(&finishing.prepared.window(*seed).to_bytes());
+        let windows = pinned[part.windows.clone()].chunks_exact_mut(FinishLaunch::WINDOW);
+        for ((row, window), to) in finishing.windows.iter().enumerate().zip(windows) {
+            to.copy_from_slice(&FinishLaunch::encode(window, column.output(row).start));
         }
     }
 }

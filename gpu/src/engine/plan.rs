@@ -2,11 +2,10 @@
 
 use std::ops::Range;
 
+use forebay_loader::finish::{Prepared, Window};
+
 use super::{region::Region, route::choose};
-use crate::{
-    Error, Result, Route,
-    finish::{Prepared, Window},
-};
+use crate::{Error, Result, Route, cuda::FinishLaunch};
 
 /// A column of a batch to be gathered.
 #[derive(Clone, Copy, Debug)]
@@ -52,8 +51,8 @@ pub enum Rows<'a> {
 pub struct Finishing<'a> {
     /// What is done.
     pub prepared: &'a Prepared,
-    /// The seed of each sample.
-    pub seeds: &'a [u64],
+    /// The part of each row that is taken.
+    pub windows: &'a [Window],
 }
 
 impl Column<'_> {
@@ -117,11 +116,19 @@ impl Column<'_> {
             }
         }
         let Some(finishing) = &self.finishing else { return Ok(()) };
-        let needed = finishing.prepared.row_bytes();
-        let fits = matches!(self.rows, Rows::Fixed { bytes } if bytes == needed);
-        if !fits || finishing.seeds.len() != rows {
-            let reason = format!("{rows} rows with {} seeds, and images of {needed} bytes", finishing.seeds.len());
-            return Err(Error::Finish { reason });
+        if finishing.windows.len() != rows {
+            return Err(Error::Finish { reason: format!("{rows} rows and {} windows", finishing.windows.len()) });
+        }
+        for (row, window) in finishing.windows.iter().enumerate() {
+            let output = self.output(row);
+            let needed = finishing.prepared.row_bytes(window);
+            if output.end - output.start != needed as u64 || !window.is_inside() {
+                let bytes = output.end - output.start;
+                let reason = format!(
+                    "row {row} of the batch has {bytes} bytes, and an image of {needed} is needed, with its part inside"
+                );
+                return Err(Error::Finish { reason });
+            }
         }
         Ok(())
     }
@@ -183,7 +190,8 @@ pub(super) fn lay_out(
         let ragged = matches!(column.rows, Rows::Ragged { .. });
         let addresses = reserve(&mut layout.plan, if kernel { rows * 8 } else { 0 });
         let offsets = reserve(&mut layout.plan, if kernel && ragged { (rows + 1) * 8 } else { 0 });
-        let windows = reserve(&mut layout.plan, if column.finishing.is_some() { rows * Window::SIZE } else { 0 });
+        let windows =
+            reserve(&mut layout.plan, if column.finishing.is_some() { rows * FinishLaunch::WINDOW } else { 0 });
         let staged = if column.finishing.is_some() { column.bytes() as usize } else { 0 };
         let staged = reserve(&mut layout.staging, staged);
         layout.parts.push(Part { route, addresses, offsets, windows, packed: 0..0, staged });

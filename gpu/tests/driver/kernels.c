@@ -22,15 +22,16 @@ static void check_gather(const Gather *g) {
 static void check_finish(const Finish *f) {
     static const u64 sizes[] = { 1, 2, 2, 4 };
     u64 out = (u64)f->count * f->out_height * f->out_width * f->channels * sizes[f->type];
-    check_access((uint64_t)f->in, f->count * f->row_bytes, 0);
+    check_access((uint64_t)f->in, f->in_bytes, 0);
     check_access((uint64_t)f->windows, f->count * sizeof(Window), 0);
     check_access((uint64_t)f->out, out, 1);
     if (sticky()) return;
     /* Windows are where a kernel that runs before its plan is there would read wild. */
     for (u32 i = 0; i < f->count; i++) {
         Window w = f->windows[i];
-        if (w.top + (u64)w.height > f->height || w.left + (u64)w.width > f->width || !w.height || !w.width)
-            count(VIOLATIONS, 1);
+        if (w.start + (u64)w.size[0] * w.size[1] * f->channels > f->in_bytes) count(VIOLATIONS, 1);
+        for (int axis = 0; axis < 2; axis++)
+            if (w.corner[axis] + (u64)w.part[axis] > w.size[axis] || !w.part[axis]) count(VIOLATIONS, 1);
     }
 }
 

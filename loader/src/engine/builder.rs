@@ -17,7 +17,8 @@ use super::{
 };
 use crate::{
     Batch, BatchColumn, BatchValues, Error, Result,
-    device::{ColumnPlan, GatherPlan, Gathered, MappedColumn, PlanLayout, Region, Source},
+    device::{ColumnPlan, Finishing, GatherPlan, Gathered, MappedColumn, PlanLayout, Region, Source},
+    finish::Prepared,
 };
 
 /// A batch whose rows are known and on their way.
@@ -134,11 +135,15 @@ impl Builder {
         let rows = planned.rows.len();
         let mut plan = GatherPlan { rows, columns: Vec::with_capacity(planned.columns.len()) };
         for (column, places) in self.job.columns.iter().zip(&planned.columns) {
-            plan.columns.push(self.column_plan(column, places)?);
+            let mut column_plan = self.column_plan(column, places)?;
+            if let Some(finish) = &column.finish {
+                column_plan.finishing = Some(self.finishing(finish, &planned.positions, &column_plan.layout)?);
+            }
+            plan.columns.push(column_plan);
         }
         drop(planned.columns);
         let layouts: Vec<_> = plan.columns.iter().map(|column| column.layout.clone()).collect();
-        let bytes: usize = plan.columns.iter().map(ColumnPlan::bytes).sum();
+        let bytes: usize = plan.columns.iter().map(ColumnPlan::delivered).sum();
         let started = Instant::now();
         let gathered = self.job.device.gather(plan)?;
         self.shared.counters.gathered(started.elapsed());
@@ -221,6 +226,23 @@ impl Builder {
             }
         }
         Ok(draft.finish(column))
+    }
+
+    /// The part of each row of a batch that is taken.
+    fn finishing(&self, finish: &Arc<Prepared>, positions: &[u64], layout: &PlanLayout) -> Result<Finishing> {
+        let window = |(row, position): (usize, &u64)| {
+            let size = match (finish.size(), layout) {
+                (Some(size), _) => size,
+                (None, PlanLayout::Ragged { shapes, .. }) => {
+                    let rank = shapes.len() / positions.len();
+                    finish.size_of(&shapes[row * rank..(row + 1) * rank])
+                }
+                (None, PlanLayout::Fixed { .. }) => [0, 0],
+            };
+            finish.window(self.job.order.sample_seed(*position), size)
+        };
+        let windows = positions.iter().enumerate().map(window).collect::<Result<_>>()?;
+        Ok(Finishing { prepared: finish.clone(), windows })
     }
 }
 
@@ -313,6 +335,7 @@ impl Draft {
             regions: self.regions,
             sources: self.sources,
             validity: self.validity,
+            finishing: None,
         }
     }
 }
@@ -326,7 +349,13 @@ fn fixed_shape(column: &forebay_format::Column) -> Arc<[usize]> {
 }
 
 fn batch_column(column: &JobColumn, rows: usize, gathered: Gathered, layout: PlanLayout) -> Result<BatchColumn> {
+    let dtype = column.finish.as_ref().map_or(column.column.dtype, |finish| finish.number().dtype());
+    let finished = column.finish.as_ref().map(|finish| finish.shape());
     let values = match (layout, gathered.offsets) {
+        (_, _) if finished.is_some() => {
+            let shape = std::iter::once(rows).chain(finished.into_iter().flatten()).collect();
+            BatchValues::Fixed { shape, buffer: gathered.values }
+        }
         (PlanLayout::Fixed { shape, .. }, _) => {
             let shape = std::iter::once(rows).chain(shape.iter().copied()).collect();
             BatchValues::Fixed { shape, buffer: gathered.values }
@@ -338,5 +367,5 @@ fn batch_column(column: &JobColumn, rows: usize, gathered: Gathered, layout: Pla
             return Err(Error::Device { reason: format!("no offsets for column '{}'", column.name) });
         }
     };
-    Ok(BatchColumn { name: column.name.clone(), dtype: column.column.dtype, values, validity: gathered.validity })
+    Ok(BatchColumn { name: column.name.clone(), dtype, values, validity: gathered.validity })
 }

@@ -27,13 +27,14 @@ use std::{
 };
 
 use crossbeam_channel::{Receiver, bounded};
-use forebay_format::{Column, FieldId};
+use forebay_format::{Column, Dim, FieldId};
 use forebay_versioning::Selection;
 use tokio::sync::watch;
 
 use crate::{
-    Batch, Error, LoaderOptions, Result,
+    Batch, BatchField, Error, LoaderOptions, Result,
     device::Device,
+    finish::Prepared,
     ledger::Ledger,
     order::{Order, Shard},
     signal::Signal,
@@ -58,11 +59,22 @@ pub(crate) struct Job {
 pub(crate) struct JobColumn {
     pub(crate) name: Arc<str>,
     pub(crate) column: Column,
+    /// What is done to its rows.
+    pub(crate) finish: Option<Arc<Prepared>>,
 }
 
 impl JobColumn {
     fn field(&self) -> FieldId {
         self.column.field
+    }
+
+    /// What is delivered of it.
+    pub(crate) fn delivered(&self) -> BatchField {
+        let (dtype, shape) = match &self.finish {
+            None => (self.column.dtype, self.column.shape.clone()),
+            Some(finish) => (finish.number().dtype(), finish.shape().map(|length| Dim::Fixed(length as u32)).to_vec()),
+        };
+        BatchField { name: self.name.clone(), dtype, shape, nullable: self.column.nullable }
     }
 }
 

@@ -93,6 +93,8 @@ pub struct Order {
     rows: u64,
     unit_rows: u64,
     kind: OrderKind,
+    /// What is random about samples.
+    samples: Key,
 }
 
 #[derive(Clone, Debug)]
@@ -119,11 +121,16 @@ impl Order {
     #[must_use]
     pub fn new(rows: u64, row_bytes: u64, shuffle: Shuffle, seed: u64, epoch: u64) -> Self {
         let purpose = "forebay 2025 epoch order";
+        let samples = Key::new("forebay 2025 samples of an epoch", &[seed, epoch]);
         match shuffle {
-            Shuffle::Off => Self { rows, unit_rows: Window::default().unit_rows(row_bytes), kind: OrderKind::Off },
+            Shuffle::Off => {
+                let unit_rows = Window::default().unit_rows(row_bytes);
+                Self { rows, unit_rows, kind: OrderKind::Off, samples }
+            }
             Shuffle::Global => {
                 let key = Key::new(purpose, &[seed, epoch, 1]);
-                Self { rows, unit_rows: 1, kind: OrderKind::Global(Permutation::new(rows, &key, Purpose::Rows, 0, 0)) }
+                let rows_of = Permutation::new(rows, &key, Purpose::Rows, 0, 0);
+                Self { rows, unit_rows: 1, kind: OrderKind::Global(rows_of), samples }
             }
             Shuffle::Windowed(window) => {
                 // A selection that fits the window has smaller units, down to single rows.
@@ -143,7 +150,7 @@ impl Order {
                     short_rows: rows - count.saturating_sub(1) * unit_rows,
                     units,
                 };
-                Self { rows, unit_rows, kind: OrderKind::Windowed(Box::new(windowed)) }
+                Self { rows, unit_rows, kind: OrderKind::Windowed(Box::new(windowed)), samples }
             }
         }
     }
@@ -158,6 +165,12 @@ impl Order {
     #[must_use]
     pub fn unit_rows(&self) -> u64 {
         self.unit_rows
+    }
+
+    /// What is random about the sample at `position` is drawn from this: a hash of seed, epoch and position.
+    #[must_use]
+    pub fn sample_seed(&self, position: u64) -> u64 {
+        self.samples.number_of(Purpose::Sample, position)
     }
 
     /// Which selected row is at `position`; `None` at or after the end.

@@ -40,7 +40,12 @@ impl Key {
 
     /// A number that depends on this key.
     pub(super) fn number(&self, purpose: Purpose) -> u64 {
-        self.words(purpose, 0, 0)[0]
+        self.number_of(purpose, 0)
+    }
+
+    /// A number that depends on this key, and on which of that purpose it is.
+    pub(super) fn number_of(&self, purpose: Purpose, number: u64) -> u64 {
+        self.words(purpose, 0, number)[0]
     }
 }
 
@@ -52,6 +57,7 @@ pub(super) enum Purpose {
     Units = 2,
     Group = 3,
     Phase = 4,
+    Sample = 5,
 }
 
 const ROUNDS: usize = 8;

@@ -2,6 +2,9 @@
 #![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic, unreachable_pub)]
 
 mod faults;
+mod finished;
+mod finishing;
+mod images;
 mod life;
 mod model;
 mod order;
