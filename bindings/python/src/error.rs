@@ -217,6 +217,7 @@ fn of_loader(error: &LoaderError) -> &'static str {
         LoaderError::Lake(error) => of_version(error),
         LoaderError::Data(error) => of_format(error),
         LoaderError::Storage(error) => of_storage(error),
+        LoaderError::Finish { .. } => "TransformError",
         LoaderError::Died { .. } => "InternalError",
         _ => "LoaderError",
     }

@@ -6,7 +6,7 @@
 //! |---|---|
 //! | `session` | a lake opened at a version; what waits for a commit (`append`) |
 //! | `rows`, `filter` | rows of a table, by number or by what a function says |
-//! | `loader` | epochs of batches |
+//! | `loader`, `transform` | epochs of batches; what is done to their images |
 //! | `dlpack`, `array` | memory of Rust as tensors of Python, without a copy |
 //! | `fork`, `wait` | what holds after a fork; waiting without the GIL |
 
@@ -22,6 +22,7 @@ mod loader;
 mod rows;
 mod schema;
 mod session;
+mod transform;
 mod values;
 mod wait;
 

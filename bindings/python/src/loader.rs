@@ -2,10 +2,10 @@
 
 use std::sync::{Arc, Mutex};
 
-use forebay_format::Column;
+use forebay_format::{Column, Dim};
 use forebay_gpu::CudaLoaderDevice;
 use forebay_loader::{
-    Device, HostDevice, LoaderOptions, Next, Stats,
+    BatchField, Device, HostDevice, LoaderOptions, Next, Stats,
     order::{Shuffle, Tail, Window},
 };
 use pyo3::{prelude::*, types::PyDict};
@@ -17,6 +17,7 @@ use crate::{
     gpu,
     rows::Rows,
     session::lock,
+    transform::Transform,
     wait::{TICK, check_signals, detached},
 };
 
@@ -81,6 +82,9 @@ impl Loader {
 /// A shuffle in plain types: its name, lanes, window and unit bytes.
 type PlainShuffle = (String, u32, u32, u64);
 
+/// A column of a batch in plain types: its name, dtype, shape (None is free) and whether it is transformed.
+type PlainField = (String, &'static str, Vec<Option<u32>>, bool);
+
 fn shuffle((name, lanes, window, unit_bytes): PlainShuffle) -> Result<Shuffle> {
     match name.as_str() {
         "off" => Ok(Shuffle::Off),
@@ -93,7 +97,7 @@ fn shuffle((name, lanes, window, unit_bytes): PlainShuffle) -> Result<Shuffle> {
 #[pymethods]
 impl Loader {
     #[new]
-    #[pyo3(signature = (rows, *, columns, batch_size, shuffle, seed, rank, world_size, drop_last, num_workers=None, prefetch_factor=None, memory_budget=None, device=None))]
+    #[pyo3(signature = (rows, *, columns, batch_size, shuffle, seed, rank, world_size, drop_last, transforms, num_workers=None, prefetch_factor=None, memory_budget=None, device=None))]
     #[allow(clippy::too_many_arguments, reason = "they are Python's keyword arguments")]
     fn new(
         py: Python<'_>,
@@ -105,6 +109,7 @@ impl Loader {
         rank: u32,
         world_size: u32,
         drop_last: bool,
+        transforms: Vec<Transform>,
         num_workers: Option<usize>,
         prefetch_factor: Option<usize>,
         memory_budget: Option<u64>,
@@ -117,6 +122,7 @@ impl Loader {
             seed,
             rank,
             world: world_size,
+            finishes: transforms.into_iter().map(Transform::into_finish).collect::<Result<_>>()?,
             tail: if drop_last { Tail::Drop } else { Tail::Short },
             ..LoaderOptions::default()
         };
@@ -126,6 +132,20 @@ impl Loader {
         let open = Self::make(py, rows.get(), &options, copy_threads, device)?;
         let length = open.loader.len() as usize;
         Ok(Self { rows, options, copy_threads, device, length, state: Mutex::new(Owned::new(open)) })
+    }
+
+    /// What batches hold, column by column.
+    fn schema(&self, py: Python<'_>) -> Result<Vec<PlainField>> {
+        let open = self.open(py)?;
+        let plain = |field: BatchField| {
+            let length = |dim: &Dim| match dim {
+                Dim::Fixed(length) => Some(*length),
+                Dim::Free => None,
+            };
+            let finished = self.options.finishes.contains_key(&*field.name);
+            (field.name.to_string(), field.dtype.name(), field.shape.iter().map(length).collect(), finished)
+        };
+        Ok(open.loader.schema().into_iter().map(plain).collect())
     }
 
     fn __len__(&self) -> usize {

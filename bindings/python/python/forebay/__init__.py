@@ -33,6 +33,7 @@ from ._errors import (
     ReadOnlyError,
     SchemaError,
     StorageError,
+    TransformError,
     UncommittedError,
     UnknownColumnError,
     UnknownTableError,
@@ -85,6 +86,7 @@ __all__ = [
     "Timestamp",
     "TorchLoader",
     "TorchRows",
+    "TransformError",
     "UncommittedError",
     "UnknownColumnError",
     "UnknownTableError",
@@ -95,10 +97,12 @@ __all__ = [
     "create",
     "gpu",
     "open",
+    "transforms",
 ]
 
 _LATER = {
     "NumpyLoader": "_loader", "Window": "_loader", "TorchLoader": "_torch", "TorchRows": "_torch", "gpu": "gpu",
+    "transforms": "transforms",
 }  # fmt: skip
 
 
@@ -109,7 +113,7 @@ def __getattr__(name: str) -> Any:
     import importlib
 
     found = importlib.import_module(f"forebay.{module}")
-    value = found if name == "gpu" else getattr(found, name)
+    value = found if name == module else getattr(found, name)
     globals()[name] = value
     return value
 

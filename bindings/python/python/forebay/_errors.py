@@ -85,6 +85,10 @@ class ClosedError(Error, ValueError):
     """A handle was used after ``close()``."""
 
 
+class TransformError(Error, ValueError):
+    """A transform doesn't fit the column that it is for: dtype, shape, size or channels."""
+
+
 class LoaderError(Error, RuntimeError):
     """A loader can't be built as asked, or could not deliver."""
 

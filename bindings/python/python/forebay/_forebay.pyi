@@ -6,6 +6,7 @@ import numpy as np
 
 from ._convert import Encoded
 from ._schema import NativeColumn
+from .transforms import Plain
 
 #: (name, values, offsets, shapes, valid); see ``bindings/python/src/batch.rs``.
 BatchColumn = tuple[str, Any, Tensor | None, Tensor | None, Tensor | None]
@@ -91,12 +92,14 @@ class Loader:
         rank: int,
         world_size: int,
         drop_last: bool,
+        transforms: list[Plain],
         num_workers: int | None = None,
         prefetch_factor: int | None = None,
         memory_budget: int | None = None,
         device: int | None = None,
     ) -> None: ...
     def __len__(self) -> int: ...
+    def schema(self) -> list[tuple[str, str, list[int | None], bool]]: ...
     def iter(self, epoch: int) -> Batches: ...
 
 class Batches:

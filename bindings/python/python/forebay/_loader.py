@@ -5,16 +5,20 @@ from __future__ import annotations
 import json
 import operator
 import weakref
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING, Any, Union
 
-from . import _forebay
-from ._errors import ArgumentError
+from . import _forebay, transforms as _transforms
+from ._errors import ArgumentError, DTypeError
 from ._ragged import Ragged
 from ._rows import View, _column
+from ._schema import Column
 
 if TYPE_CHECKING:
+    from .transforms import Transform
+
     Shuffle = Union[bool, str, "Window"]
+    Transforms = Mapping[str, Iterable[Transform]]
 
 _UNITS = {"": 1, "b": 1, "k": 1 << 10, "m": 1 << 20, "g": 1 << 30, "t": 1 << 40}
 
@@ -102,6 +106,7 @@ class Loader:
         *,
         shuffle: Shuffle = False,
         columns: Sequence[str] | None = None,
+        transforms: Transforms | None = None,
         seed: int = 0,
         num_workers: int | None = None,
         prefetch_factor: int | None = None,
@@ -116,12 +121,17 @@ class Loader:
         names = list(view.columns if columns is None else columns)
         for name in names:
             _column(view.schema, name)
+        for name in transforms or ():
+            _column(view.schema, name)
+            if name not in names:
+                raise ArgumentError(f"transforms: column '{name}' is not among the columns to deliver, {', '.join(names)}")
         if (rank is None) != (world_size is None):
             raise ArgumentError("rank and world_size go together: give both or none")
         self._options: dict[str, Any] = {
             "batch_size": _whole("batch_size", batch_size, 1),
             "shuffle": _shuffle(shuffle),
             "columns": names,
+            "transforms": [_transforms._plain(name, chain) for name, chain in (transforms or {}).items()],
             "seed": _whole("seed", seed, 0, 2**64 - 1),
             "num_workers": None if num_workers is None else _whole("num_workers", num_workers, 0, 1024),
             "prefetch_factor": None if prefetch_factor is None else _whole("prefetch_factor", prefetch_factor, 1),
@@ -136,6 +146,7 @@ class Loader:
     def _build(self, view: View, epoch: int) -> None:
         self._view = view
         self._documents = frozenset(view.schema._documents)
+        self._channels_last = [plain["column"] for plain in self._options["transforms"] if plain["channels_last"]]
         self._native = _forebay.Loader(view._native, **self._options)
         self._epoch = epoch
         self._current: weakref.ref[_Batches] | None = None
@@ -147,6 +158,19 @@ class Loader:
     def __len__(self) -> int:
         """Batches that this rank delivers in an epoch."""
         return len(self._native)
+
+    @property
+    def schema(self) -> dict[str, Column]:
+        """What every batch holds: for each column the dtype, and the shape of one row, as they are once it was transformed."""
+        schema = {}
+        for name, dtype, shape, finished in self._native.schema():
+            if not finished:
+                schema[name] = self._view.schema[name]
+                continue
+            if name in self._channels_last:
+                shape = [shape[2], *shape[:2]]
+            schema[name] = Column(dtype, shape, kind=self._view.schema[name].kind, layout="CHW")
+        return schema
 
     @property
     def epoch(self) -> int:
@@ -179,7 +203,14 @@ class Loader:
 
     def _batch(self, columns: list[_forebay.BatchColumn]) -> dict[str, Any]:
         """Native columns as what the consumer gets."""
-        return to_dict(columns, self._documents, self._array)
+        batch = to_dict(columns, self._documents, self._array)
+        for name in self._channels_last:
+            batch[name] = self._channels_first(batch[name])
+        return batch
+
+    def _channels_first(self, array: Any) -> Any:
+        """[N, H, W, C] as [N, C, H, W], over the same memory."""
+        raise NotImplementedError
 
 
 def to_dict(columns: list[_forebay.BatchColumn], documents: frozenset[str], array: Any) -> dict[str, Any]:
@@ -252,6 +283,21 @@ class NumpyLoader(Loader):
     Made by :meth:`Dataset.numpy`. Texts, bytes and JSON come as lists (None for nulls), columns of free shape as :class:`Ragged`,
     timestamps as ``datetime64[us]``. Beside a nullable column ``name`` comes ``name_valid``, bool [rows]; null rows are zeros.
     """
+
+    def _build(self, view: View, epoch: int) -> None:
+        for plain in self._options["transforms"]:
+            if plain["dtype"] == "bfloat16":
+                try:
+                    import ml_dtypes  # noqa: F401
+                except ImportError:
+                    column = plain["column"]
+                    raise DTypeError(
+                        f"transforms of column '{column}': NumPy has no bfloat16: install ml_dtypes, or use float32"
+                    ) from None
+        super()._build(view, epoch)
+
+    def _channels_first(self, array: Any) -> Any:
+        return array.transpose(0, 3, 1, 2)
 
     def _array(self, tensor: _forebay.Tensor) -> Any:
         return tensor.numpy()

@@ -14,7 +14,7 @@ if TYPE_CHECKING:
     import numpy as np
 
     from . import _forebay
-    from ._loader import NumpyLoader, Shuffle
+    from ._loader import NumpyLoader, Shuffle, Transforms
     from ._torch import TorchLoader, TorchRows
 
 
@@ -153,6 +153,7 @@ class Rows:
         *,
         shuffle: Shuffle = False,
         columns: Sequence[str] | None = None,
+        transforms: Transforms | None = None,
         seed: int = 0,
         num_workers: int | None = None,
         prefetch_factor: int | None = None,
@@ -175,8 +176,12 @@ class Rows:
             an order of its own, which depends on the commit, the rows, ``seed`` and the epoch alone, never on ranks or threads.
         columns : sequence of str, optional
             The columns to deliver, and in which order; all by default.
+        transforms : dict of str to list, optional
+            For columns of images what is done to them on the way, fused into the pass that makes the batch: a list of
+            :mod:`forebay.transforms` each, such as ``{"image": [RandomResizedCrop(224), RandomHorizontalFlip()]}``. A transformed
+            column is a tensor ``[N, C, H, W]``.
         seed : int
-            Of the shuffle, 0 to 2**64 - 1.
+            Of the shuffle and the transforms, 0 to 2**64 - 1.
         num_workers : int, optional
             Threads that copy rows into batches. They are threads without the GIL, not processes; by default one for each of up to
             4 cores.
@@ -203,19 +208,22 @@ class Rows:
 
         Raises
         ------
-        forebay.UnknownColumnError, forebay.LoaderError, ModuleNotFoundError
-            If a column isn't there, an option makes no sense or the budget is too small, or torch isn't installed.
+        forebay.UnknownColumnError, forebay.ArgumentError, forebay.TransformError, forebay.LoaderError, ModuleNotFoundError
+            If a column isn't there, an option makes no sense or the budget is too small, a transform doesn't fit its column, the
+            device can't be used, or torch isn't installed.
         """
         from ._torch import TorchLoader, TorchRows
 
         if batch_size is None:
-            given = (shuffle, seed, num_workers, prefetch_factor, distributed, rank, world_size, drop_last, memory_budget, device)
-            if given != (False, 0, None, None, False, None, None, False, None, None):
+            given = (
+                shuffle, transforms, seed, num_workers, prefetch_factor, distributed, rank, world_size, drop_last, memory_budget, device
+            )  # fmt: skip
+            if given != (False, None, 0, None, None, False, None, None, False, None, None):
                 raise ArgumentError("without a batch_size, pass these options to torch.utils.data.DataLoader instead")
             return TorchRows(self._view(), columns)
         return TorchLoader(
-            self._view(), batch_size, shuffle=shuffle, columns=columns, seed=seed, num_workers=num_workers,
-            prefetch_factor=prefetch_factor, distributed=distributed, rank=rank, world_size=world_size,
+            self._view(), batch_size, shuffle=shuffle, columns=columns, transforms=transforms, seed=seed,
+            num_workers=num_workers, prefetch_factor=prefetch_factor, distributed=distributed, rank=rank, world_size=world_size,
             drop_last=drop_last, memory_budget=memory_budget, device=device,
         )  # fmt: skip
 
@@ -225,6 +233,7 @@ class Rows:
         *,
         shuffle: Shuffle = False,
         columns: Sequence[str] | None = None,
+        transforms: Transforms | None = None,
         seed: int = 0,
         num_workers: int | None = None,
         prefetch_factor: int | None = None,
@@ -236,13 +245,14 @@ class Rows:
         """Batches as NumPy arrays. Arguments and order are those of :meth:`pytorch`.
 
         The arrays lie in the loader's buffers and are not copied. They are writable and the consumer's own: a buffer is used again
-        only after the last array that refers to it is gone.
+        only after the last array that refers to it is gone. NumPy has a bfloat16 only with the package ``ml_dtypes``: transforms to it
+        raise :class:`forebay.DTypeError` here if that isn't installed.
         """
         from ._loader import NumpyLoader
 
         return NumpyLoader(
-            self._view(), batch_size, shuffle=shuffle, columns=columns, seed=seed, num_workers=num_workers,
-            prefetch_factor=prefetch_factor, rank=rank, world_size=world_size, drop_last=drop_last,
+            self._view(), batch_size, shuffle=shuffle, columns=columns, transforms=transforms, seed=seed,
+            num_workers=num_workers, prefetch_factor=prefetch_factor, rank=rank, world_size=world_size, drop_last=drop_last,
             memory_budget=memory_budget,
         )  # fmt: skip
 

@@ -63,6 +63,9 @@ class TorchLoader(Loader):
     def _array(self, native: _forebay.Tensor) -> torch.Tensor:
         return tensor(native)
 
+    def _channels_first(self, array: torch.Tensor) -> torch.Tensor:
+        return array.permute(0, 3, 1, 2)
+
     def _batch(self, columns: list[_forebay.BatchColumn]) -> dict[str, Any]:
         batch = super()._batch(columns)
         if self._options["device"] is not None:
