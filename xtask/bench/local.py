@@ -15,6 +15,7 @@ import numpy as np
 from measure import Memcpy, in_own_process, median, memory_now, peak, reset_peak
 from report import Report
 from source import BATCH, ROW, SCHEMA, SHAPE, Source, check_batch, check_ids
+from transforms import transformed
 
 ROUNDS = 5
 SINGLE_ROWS = 2000
@@ -42,6 +43,7 @@ def main() -> int:
     lake = args.folder / "lake"
     ingest(report, source, lake)
     epochs(report, source, lake)
+    transformed(report, source, lake)
     single_rows(report, source, args.folder / "lake-single", lake)
     report.finish()
     return 0

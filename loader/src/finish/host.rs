@@ -5,14 +5,14 @@
 //! output's numbers are one loop without branches over a line. All of it is exact up to the factor, so that the order of the
 //! two blends doesn't show.
 
-use half::{f16, slice::HalfFloatSliceExt as _};
-
 use super::{Layout, Number, Prepared, Window};
 
 /// Memory that finishing a row needs, for use again with the next.
 #[derive(Clone, Debug, Default)]
 pub struct Scratch {
     across: Vec<Across>,
+    /// The first pixel of a line that is taken as it is.
+    straight: Option<usize>,
     /// Lines of the image blended across, in 1/256 and in the order of the output: even ones and odd ones.
     lines: [Line; 2],
     /// What each number of a line is multiplied with, and what is added.
@@ -27,12 +27,11 @@ struct Line {
     values: Vec<u16>,
 }
 
-/// What a pixel of a line of the output is blended of.
+/// What a pixel of a line of the output is blended of: a pixel of the image and the one behind it.
 #[derive(Clone, Copy, Debug)]
 struct Across {
     left: u32,
-    right: u32,
-    /// Of the right one, in 1/256.
+    /// Of the one behind, in 1/256; 0 where there is none.
     weight: u32,
 }
 
@@ -51,14 +50,14 @@ pub(super) fn run(prepared: &Prepared, row: &[u8], window: &Window, out: &mut [u
     let size = window.size.map(|side| side as usize);
     let image = Image { row, size, channels, planar: prepared.input() == Layout::Planar };
     scratch.prepare(prepared, window);
-    let Scratch { across, lines, scale, bias } = scratch;
+    let Scratch { across, straight, lines, scale, bias } = scratch;
     // A line of the output is one run of numbers, or one a plane.
     let (runs, length) = if planar { (channels, out_width) } else { (1, out_width * channels) };
     for y in 0..out_height {
         let (above, below, down) = place(y as u32 + window.skip[0], window.step[0], window.part[0]);
         let (above, below) = (above + window.corner[0], below + window.corner[0]);
         for line in [above, below] {
-            lines[line as usize % 2].load(&image, line, across, planar);
+            lines[line as usize % 2].load(&image, line, across, *straight, planar);
         }
         let [above, below] = [above, below].map(|line| &lines[line as usize % 2].values);
         for run in 0..runs {
@@ -67,7 +66,7 @@ pub(super) fn run(prepared: &Prepared, row: &[u8], window: &Window, out: &mut [u
             Blend {
                 above: &above[numbers.clone()],
                 below: &below[numbers.clone()],
-                down: down as f32,
+                down: down as u16,
                 scale: &scale[numbers.clone()],
                 bias: &bias[numbers],
             }
@@ -95,9 +94,11 @@ impl Scratch {
         self.across.clear();
         self.across.extend((0..width).map(|x| {
             let x = if window.mirror { width - 1 - x } else { x } + window.skip[1];
-            let (left, right, weight) = place(x, window.step[1], window.part[1]);
-            Across { left: left + window.corner[1], right: right + window.corner[1], weight }
+            let (left, _, weight) = place(x, window.step[1], window.part[1]);
+            Across { left: left + window.corner[1], weight }
         }));
+        let unchanged = window.step[1] == 1 << 32 && !window.mirror;
+        self.straight = unchanged.then_some((window.corner[1] + window.skip[1]) as usize);
         let length = width as usize * channels;
         for line in &mut self.lines {
             line.of = None;
@@ -117,41 +118,43 @@ impl Scratch {
 
 impl Line {
     /// Blends line `line` of the image across, unless this is it.
-    fn load(&mut self, image: &Image<'_>, line: u32, across: &[Across], planar: bool) {
+    fn load(&mut self, image: &Image<'_>, line: u32, across: &[Across], straight: Option<usize>, planar: bool) {
         if self.of == Some(line) {
             return;
         }
         self.of = Some(line);
         let ([height, width], channels, line) = (image.size, image.channels, line as usize);
         if image.planar || channels == 1 {
-            for channel in 0..channels {
+            let one = |channel: usize| {
                 let from = (channel * height + line) * width;
-                let from = &image.row[from..from + width];
-                let blended = across.iter().map(|x| {
-                    let (left, right) = (u32::from(from[x.left as usize]), u32::from(from[x.right as usize]));
-                    (left * (256 - x.weight) + right * x.weight) as u16
-                });
-                if planar {
-                    let to = &mut self.values[channel * across.len()..(channel + 1) * across.len()];
-                    to.iter_mut().zip(blended).for_each(|(to, value)| *to = value);
-                } else {
-                    let to = self.values[channel..].iter_mut().step_by(channels);
-                    to.zip(blended).for_each(|(to, value)| *to = value);
+                &image.row[from..from + width]
+            };
+            if !planar {
+                for channel in 0..channels {
+                    blend_bytes(one(channel), across, self.values[channel..].iter_mut().step_by(channels));
+                }
+                return;
+            }
+            for (channel, to) in self.values.chunks_exact_mut(across.len()).enumerate() {
+                match straight {
+                    Some(left) => widen(&one(channel)[left..], to),
+                    None => blend_bytes(one(channel), across, to.iter_mut()),
                 }
             }
             return;
         }
         let from = &image.row[line * width * channels..];
-        match channels {
-            3 => self.load_pixels::<3>(from, across, planar),
-            4 => self.load_pixels::<4>(from, across, planar),
+        match (straight, channels) {
+            (Some(left), _) if !planar => widen(&from[left * channels..], &mut self.values),
+            (_, 3) => self.load_pixels::<3>(from, across, planar),
+            (_, 4) => self.load_pixels::<4>(from, across, planar),
             _ => {
                 for (x, pixel) in across.iter().enumerate() {
+                    let left = &from[pixel.left as usize * channels..];
                     for channel in 0..channels {
-                        let value = |x: u32| u32::from(from[x as usize * channels + channel]);
                         let at = if planar { channel * across.len() + x } else { x * channels + channel };
-                        let (left, right) = (value(pixel.left), value(pixel.right));
-                        self.values[at] = (left * (256 - pixel.weight) + right * pixel.weight) as u16;
+                        let right = left.get(channels + channel).copied().unwrap_or_default();
+                        self.values[at] = blend(left[channel], right, pixel.weight);
                     }
                 }
             }
@@ -161,8 +164,9 @@ impl Line {
     /// As [`load`](Self::load), for pixels of three or four bytes side by side: a word holds all channels of a blended pixel.
     fn load_pixels<const N: usize>(&mut self, from: &[u8], across: &[Across], planar: bool) {
         let blend = |x: &Across| {
-            let (left, right) = (lanes::<N>(from, x.left), lanes::<N>(from, x.right));
-            left * u64::from(256 - x.weight) + right * u64::from(x.weight)
+            let [left, right] = two_pixels::<N>(from, x.left).map(lanes::<N>);
+            // No lane overflows into the next: 255 * 256 < 2^16.
+            left.wrapping_mul(u64::from(256 - x.weight)).wrapping_add(right.wrapping_mul(u64::from(x.weight)))
         };
         let lane = |word: u64, lane: usize| (word >> (16 * lane)) as u16;
         if planar {
@@ -185,14 +189,38 @@ impl Line {
     }
 }
 
-/// The bytes of a pixel of `N` bytes, each in 16 bits of its own.
-fn lanes<const N: usize>(from: &[u8], pixel: u32) -> u64 {
-    let at = pixel as usize * N;
-    let word = match from[at..].first_chunk::<4>() {
-        Some(bytes) => u64::from(u32::from_le_bytes(*bytes)),
-        // The last pixel of an image, if it has three bytes.
-        None => from[at..].iter().rev().fold(0, |word, byte| word << 8 | u64::from(*byte)),
+/// Two bytes blended, in 1/256.
+fn blend(left: u8, right: u8, weight: u32) -> u16 {
+    (u32::from(left) * (256 - weight) + u32::from(right) * weight) as u16
+}
+
+/// Blends a line of one channel.
+fn blend_bytes<'a>(from: &[u8], across: &[Across], to: impl Iterator<Item = &'a mut u16>) {
+    for (to, x) in to.zip(across) {
+        let (left, right) = (x.left as usize, x.left as usize + usize::from(x.weight > 0));
+        *to = blend(from[left], from[right], x.weight);
+    }
+}
+
+/// Takes bytes as they are.
+fn widen(from: &[u8], to: &mut [u16]) {
+    to.iter_mut().zip(from).for_each(|(to, byte)| *to = u16::from(*byte) << 8);
+}
+
+/// A pixel of `N` bytes, three or four, and the one behind it, if there is one.
+fn two_pixels<const N: usize>(from: &[u8], pixel: u32) -> [u32; 2] {
+    let from = &from[pixel as usize * N..];
+    let word = match from.first_chunk::<8>() {
+        Some(bytes) => u64::from_le_bytes(*bytes),
+        // At the end of an image.
+        None => from.iter().rev().fold(0, |word, byte| word << 8 | u64::from(*byte)),
     };
+    [word as u32, (word >> (8 * N)) as u32]
+}
+
+/// The bytes of a pixel of `N` bytes, three or four, each in 16 bits of its own.
+fn lanes<const N: usize>(pixel: u32) -> u64 {
+    let word = u64::from(pixel);
     let low = word & 0xff | (word & 0xff00) << 8 | (word & 0xff_0000) << 16;
     if N == 4 { low | (word & 0xff00_0000) << 24 } else { low }
 }
@@ -202,7 +230,7 @@ struct Blend<'a> {
     above: &'a [u16],
     below: &'a [u16],
     /// The weight of `below`, in 1/256.
-    down: f32,
+    down: u16,
     scale: &'a [f32],
     bias: &'a [f32],
 }
@@ -211,51 +239,68 @@ impl Blend<'_> {
     fn write(&self, number: Number, out: &mut [u8]) {
         match number {
             Number::U8 => {
-                // To the nearest, ties up.
-                let rounded = self.blended().map(|value| ((value as u32).wrapping_add(1 << 15) >> 16) as u8);
+                // To nearest, ties up.
+                let rounded = self.blended().map(|value| (value.wrapping_add(1 << 15) >> 16) as u8);
                 out.iter_mut().zip(rounded).for_each(|(to, value)| *to = value);
             }
-            Number::F32 => {
-                let (numbers, _) = out.as_chunks_mut::<4>();
-                numbers.iter_mut().zip(self.results()).for_each(|(to, value)| *to = value.to_le_bytes());
-            }
-            Number::Bf16 => {
-                let (numbers, _) = out.as_chunks_mut::<2>();
-                let rounded = self.results().map(to_bf16);
-                numbers.iter_mut().zip(rounded).for_each(|(to, value)| *to = value.to_le_bytes());
-            }
-            Number::F16 => {
-                let mut values = self.results();
-                for numbers in out.chunks_mut(2 * RUN) {
-                    let (mut exact, mut rounded) = ([0.0; RUN], [f16::ZERO; RUN]);
-                    exact.iter_mut().zip(values.by_ref()).for_each(|(to, value)| *to = value);
-                    rounded.convert_from_f32_slice(&exact);
-                    let (numbers, _) = numbers.as_chunks_mut::<2>();
-                    numbers.iter_mut().zip(rounded).for_each(|(to, value)| *to = value.to_le_bytes());
-                }
-            }
+            Number::F16 => self.write_results(to_f16, u16::to_le_bytes, out),
+            Number::Bf16 => self.write_results(to_bf16, u16::to_le_bytes, out),
+            Number::F32 => self.write_results(|value| value, f32::to_le_bytes, out),
         }
     }
 
-    /// In 1/65536. Exact: whole numbers below 2^24.
-    fn blended(&self) -> impl Iterator<Item = f32> {
-        self.above.iter().zip(self.below).map(|(above, below)| {
-            let (above, below) = (f32::from(*above), f32::from(*below));
-            above * 256.0 + (below - above) * self.down
-        })
+    fn write_results<T, const N: usize>(&self, round: impl Fn(f32) -> T, bytes: impl Fn(T) -> [u8; N], out: &mut [u8]) {
+        let scaled = self.blended().zip(self.scale.iter().zip(self.bias));
+        // Below 2^24, so the conversion is exact.
+        let results = scaled.map(|(value, (scale, bias))| value.cast_signed() as f32 * scale + bias);
+        let (numbers, _) = out.as_chunks_mut::<N>();
+        numbers.iter_mut().zip(results).for_each(|(to, value)| *to = bytes(round(value)));
     }
 
-    fn results(&self) -> impl Iterator<Item = f32> {
-        let scaled = self.blended().zip(self.scale.iter().zip(self.bias));
-        scaled.map(|(value, (scale, bias))| value * scale + bias)
+    /// In 1/65536. Nothing wraps; the compiler need not be told to look.
+    fn blended(&self) -> impl Iterator<Item = u32> {
+        let (up, down) = (u32::from(256 - self.down), u32::from(self.down));
+        let both = self.above.iter().zip(self.below);
+        both.map(move |(above, below)| {
+            u32::from(*above).wrapping_mul(up).wrapping_add(u32::from(*below).wrapping_mul(down))
+        })
     }
 }
 
-/// Numbers that are rounded to f16 at once.
-const RUN: usize = 64;
-
-/// To nearest, ties to even. No input is a NaN: scale and bias are finite and values are small.
+/// To nearest, ties to even. No input is a NaN: scale and bias are finite.
 fn to_bf16(value: f32) -> u16 {
     let bits = value.to_bits();
     (bits.wrapping_add(0x7fff).wrapping_add(bits >> 16 & 1) >> 16) as u16
+}
+
+/// To nearest, ties to even; no input is a NaN. Without branches, so that a loop of it is done several numbers at once: what
+/// Fabian Giesen calls `float_to_half_fast3_rtne`.
+fn to_f16(value: f32) -> u16 {
+    let sign = value.to_bits() & 0x8000_0000;
+    let bits = value.to_bits() ^ sign;
+    let normal = bits.wrapping_sub((112 << 23) - 0xfff).wrapping_add(bits >> 13 & 1) >> 13;
+    // Adding 1/2 shifts a number below f16's normal ones to where its last bit is f16's, and rounds it there.
+    let small = (f32::from_bits(bits) + 0.5).to_bits().wrapping_sub(0.5_f32.to_bits());
+    let rounded = if bits < 113 << 23 { small } else { normal };
+    let rounded = if bits >= 143 << 23 { 0x7c00 } else { rounded };
+    (rounded | sign >> 16) as u16
+}
+
+#[cfg(test)]
+mod tests {
+    use super::{to_bf16, to_f16};
+
+    #[test]
+    fn any_number_is_rounded_to_the_nearest_half_and_ties_go_to_the_even_one() {
+        // Every 509th float, and those around the ties between numbers of both types.
+        let ties = (0..=u16::MAX).flat_map(|high| {
+            let tie = u32::from(high) << 16 | 0x8000;
+            [tie - 0x8000, tie - 1, tie, tie + 1, tie & !0xffff | 0x1000, tie | 0x7000]
+        });
+        let numbers = (0..=u32::MAX / 509).map(|step| step * 509).chain(ties).map(f32::from_bits);
+        for value in numbers.filter(|value| !value.is_nan()) {
+            assert_eq!(to_f16(value), half::f16::from_f32(value).to_bits(), "{value:e}");
+            assert_eq!(to_bf16(value), half::bf16::from_f32(value).to_bits(), "{value:e}");
+        }
+    }
 }
