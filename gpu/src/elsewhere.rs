@@ -7,7 +7,7 @@ use forebay_loader::{
     device::{ArenaBuffer, Device, GatherPlan, Gathered},
 };
 
-use crate::{Error, Missing, Result, Stats};
+use crate::{CacheStats, Error, Missing, Result, Stats};
 
 /// A device that gathers for loaders. There is none on this system.
 #[derive(Debug)]
@@ -20,6 +20,11 @@ impl CudaLoaderDevice {
     /// [`Missing::System`].
     pub fn shared(_ordinal: u32) -> Result<Arc<Self>> {
         Err(Error::Missing(Missing::System))
+    }
+
+    /// Nothing is kept of it: no device is ever opened.
+    pub fn configure(registered_bytes: Option<u64>, device_bytes: Option<u64>) -> (u64, u64) {
+        (registered_bytes.unwrap_or(0), device_bytes.unwrap_or(0))
     }
 
     /// What it did so far.
@@ -43,6 +48,38 @@ impl Device for CudaLoaderDevice {
     }
 }
 
+/// A device with a cache. There is none on this system.
+#[derive(Debug)]
+pub enum CachingDevice {}
+
+impl CachingDevice {
+    /// It can't be called.
+    #[must_use]
+    pub fn new(device: &Arc<CudaLoaderDevice>, _budget: u64, _deferred: bool) -> Arc<Self> {
+        match **device {}
+    }
+
+    /// What the cache holds and did.
+    #[must_use]
+    pub fn cache_stats(&self) -> CacheStats {
+        match *self {}
+    }
+}
+
+impl Device for CachingDevice {
+    fn name(&self) -> String {
+        match *self {}
+    }
+
+    fn gather(&self, _plan: GatherPlan) -> LoaderResult<Vec<Gathered>> {
+        match *self {}
+    }
+
+    fn arena(&self, _bytes: usize) -> LoaderResult<Box<dyn ArenaBuffer>> {
+        match *self {}
+    }
+}
+
 /// A part of a batch in device memory. There is none on this system.
 #[derive(Debug)]
 pub enum DeviceBuffer {}
@@ -50,7 +87,7 @@ pub enum DeviceBuffer {}
 impl DeviceBuffer {
     /// Its address on the device.
     #[must_use]
-    pub fn address(&self) -> u64 {
+    pub fn address(&self) -> Option<u64> {
         match *self {}
     }
 
@@ -70,6 +107,18 @@ impl DeviceBuffer {
     #[must_use]
     pub fn device(&self) -> u32 {
         match *self {}
+    }
+
+    /// Asks a stream for copies.
+    ///
+    /// # Safety
+    /// It can't be called with any buffer.
+    ///
+    /// # Errors
+    /// None.
+    #[allow(unsafe_code, reason = "the signature is that of the other systems'")]
+    pub unsafe fn copy_all(_buffers: &[(&Self, u64)], _stream: usize) -> Result<()> {
+        Ok(())
     }
 
     /// Makes a stream wait until the bytes are there.

@@ -55,6 +55,12 @@ pub enum Error {
         /// The memory's length.
         length: u64,
     },
+    /// A batch was to be handed over on a stream from which a graph is being captured.
+    #[error(
+        "a graph is being captured from this stream, and a batch can't be part of it: capture the work on fixed buffers, \
+         and fill them between the replays"
+    )]
+    Capturing,
     /// The system refused memory.
     #[error("the system refused {bytes} bytes of memory")]
     OutOfMemory {

@@ -29,6 +29,8 @@
 //! refused.
 
 #[cfg(all(target_os = "linux", any(target_arch = "x86_64", target_arch = "aarch64")))]
+mod caching;
+#[cfg(all(target_os = "linux", any(target_arch = "x86_64", target_arch = "aarch64")))]
 mod cuda;
 mod discover;
 mod driver;
@@ -41,15 +43,22 @@ mod fork;
 mod missing;
 #[cfg(all(target_os = "linux", any(target_arch = "x86_64", target_arch = "aarch64")))]
 mod seam;
+#[cfg(all(target_os = "linux", any(target_arch = "x86_64", target_arch = "aarch64")))]
+mod sharing;
 mod stats;
 
+#[cfg(all(target_os = "linux", any(target_arch = "x86_64", target_arch = "aarch64")))]
+pub use caching::CachingDevice;
 pub use discover::{Device, Driver, LIBRARY, Report, discover, discover_at};
 #[cfg(not(all(target_os = "linux", any(target_arch = "x86_64", target_arch = "aarch64"))))]
-pub use elsewhere::{CudaLoaderDevice, DeviceBuffer};
+pub use elsewhere::{CachingDevice, CudaLoaderDevice, DeviceBuffer};
 #[cfg(all(target_os = "linux", any(target_arch = "x86_64", target_arch = "aarch64")))]
-pub use engine::{Column, CudaDevice, DeviceBuffer, Finishing, Gathered, Options, Place, Region, Rows};
+pub use engine::{
+    Cached, Column, CudaDevice, DeviceBuffer, DeviceCache, Finishing, Gathered, Options, Place, Region, RowKey, Rows,
+    SMALL,
+};
 pub use error::{Error, Result};
 pub use missing::Missing;
 #[cfg(all(target_os = "linux", any(target_arch = "x86_64", target_arch = "aarch64")))]
 pub use seam::CudaLoaderDevice;
-pub use stats::{ColumnStats, Route, Stats};
+pub use stats::{CacheStats, ColumnStats, Route, Stats};

@@ -6,8 +6,8 @@
 
 use std::{
     any::Any,
-    collections::{BTreeMap, HashMap},
-    sync::{Arc, Mutex, PoisonError, Weak},
+    collections::HashMap,
+    sync::{Arc, Mutex, PoisonError},
 };
 
 use forebay_format::DType;
@@ -23,6 +23,7 @@ use rayon::prelude::*;
 
 use crate::{
     Error, Missing, Stats,
+    caching::{CachingDevice, Found},
     engine::{Arena, Column, CudaDevice, DeviceBuffer, Finishing, Options, Place, Region, Rows},
     fork,
 };
@@ -55,24 +56,6 @@ impl CudaLoaderDevice {
         Ok(Arc::new(Self { device, host, threads, files: Mutex::default() }))
     }
 
-    /// Device `ordinal` as this process's loaders share it: files are registered once for all of them. It is opened if
-    /// nobody has it, and closed when the last lets go of it.
-    ///
-    /// # Errors
-    /// As [`open`](Self::open).
-    pub fn shared(ordinal: u32) -> Result<Arc<Self>, Error> {
-        // A child has its parent's devices in memory, and can't use them.
-        fork::check()?;
-        static SHARED: Mutex<BTreeMap<u32, Weak<CudaLoaderDevice>>> = Mutex::new(BTreeMap::new());
-        let mut shared = SHARED.lock().unwrap_or_else(PoisonError::into_inner);
-        if let Some(device) = shared.get(&ordinal).and_then(Weak::upgrade) {
-            return Ok(device);
-        }
-        let device = Self::open(ordinal, Options::default())?;
-        shared.insert(ordinal, Arc::downgrade(&device));
-        Ok(device)
-    }
-
     /// The device.
     #[must_use]
     pub fn device(&self) -> &CudaDevice {
@@ -97,8 +80,12 @@ impl CudaLoaderDevice {
         Ok(region)
     }
 
-    /// The regions and places of a column's rows. Rows of mapped files are verified first.
-    fn resolve(&self, column: &ColumnPlan) -> LoaderResult<(Vec<Region>, Vec<Place>)> {
+    /// The regions and places of a column's rows. Rows of mapped files are verified first. Rows that all are in a cache have
+    /// no place.
+    fn resolve(&self, column: &ColumnPlan, found: Option<&Found>) -> LoaderResult<(Vec<Region>, Vec<Place>)> {
+        if found.is_some_and(Found::complete) {
+            return Ok((Vec::new(), vec![Place { region: 0, offset: 0 }; column.sources.len()]));
+        }
         self.verify(column)?;
         let mut regions = Vec::with_capacity(column.regions.len());
         let mut starts = Vec::with_capacity(column.regions.len());
@@ -161,21 +148,7 @@ impl Device for CudaLoaderDevice {
     }
 
     fn gather(&self, plan: GatherPlan) -> LoaderResult<Vec<Gathered>> {
-        fork::check().map_err(|missing| failed(missing.into()))?;
-        let on_host = |column: &ColumnPlan| matches!(column.dtype, DType::Utf8 | DType::Bytes | DType::Json);
-        let (host, device): (Vec<_>, Vec<_>) = plan.columns.iter().cloned().partition(on_host);
-        let mut host = if host.is_empty() {
-            Vec::new()
-        } else {
-            self.host.gather(GatherPlan { rows: plan.rows, columns: host })?
-        }
-        .into_iter();
-        let mut device = self.gather_on_device(GatherPlan { rows: plan.rows, columns: device })?.into_iter();
-        let missing = || LoaderError::Device { reason: "a column got lost".to_owned() };
-        plan.columns
-            .iter()
-            .map(|column| if on_host(column) { host.next() } else { device.next() }.ok_or_else(missing))
-            .collect()
+        self.gather_through(plan, None)
     }
 
     fn arena(&self, bytes: usize) -> LoaderResult<Box<dyn ArenaBuffer>> {
@@ -186,11 +159,36 @@ impl Device for CudaLoaderDevice {
 }
 
 impl CudaLoaderDevice {
-    fn gather_on_device(&self, plan: GatherPlan) -> LoaderResult<Vec<Gathered>> {
-        let resolved = plan.columns.iter().map(|column| self.resolve(column)).collect::<LoaderResult<Vec<_>>>()?;
+    /// Gathers a batch, through a cache if there is one.
+    pub(crate) fn gather_through(
+        &self,
+        plan: GatherPlan,
+        cache: Option<&CachingDevice>,
+    ) -> LoaderResult<Vec<Gathered>> {
+        fork::check().map_err(|missing| failed(missing.into()))?;
+        let on_host = |column: &ColumnPlan| matches!(column.dtype, DType::Utf8 | DType::Bytes | DType::Json);
+        let (host, device): (Vec<_>, Vec<_>) = plan.columns.iter().cloned().partition(on_host);
+        let mut host = if host.is_empty() {
+            Vec::new()
+        } else {
+            self.host.gather(GatherPlan { rows: plan.rows, columns: host })?
+        }
+        .into_iter();
+        let mut device = self.gather_on_device(GatherPlan { rows: plan.rows, columns: device }, cache)?.into_iter();
+        let missing = || LoaderError::Device { reason: "a column got lost".to_owned() };
+        plan.columns
+            .iter()
+            .map(|column| if on_host(column) { host.next() } else { device.next() }.ok_or_else(missing))
+            .collect()
+    }
+
+    fn gather_on_device(&self, plan: GatherPlan, cache: Option<&CachingDevice>) -> LoaderResult<Vec<Gathered>> {
+        let found: Vec<_> = plan.columns.iter().map(|column| cache.and_then(|cache| cache.find(column))).collect();
+        let resolved = plan.columns.iter().zip(&found).map(|(column, found)| self.resolve(column, found.as_ref()));
+        let resolved = resolved.collect::<LoaderResult<Vec<_>>>()?;
         let mut columns = Vec::with_capacity(plan.columns.len());
         let mut extras: Vec<Vec<u8>> = Vec::new();
-        for (column, (regions, places)) in plan.columns.iter().zip(&resolved) {
+        for ((column, (regions, places)), found) in plan.columns.iter().zip(&resolved).zip(&found) {
             let rows = match &column.layout {
                 PlanLayout::Fixed { row_bytes, .. } => Rows::Fixed { bytes: *row_bytes },
                 PlanLayout::Ragged { offsets, .. } => {
@@ -204,7 +202,8 @@ impl CudaLoaderDevice {
             let finishing = column.finishing.as_ref();
             let finishing =
                 finishing.map(|finishing| Finishing { prepared: &finishing.prepared, windows: &finishing.windows });
-            columns.push(Column { name: &column.name, regions, places, rows, finishing });
+            let cached = found.as_ref().map(Found::cached);
+            columns.push(Column { name: &column.name, regions, places, rows, finishing, cached });
         }
         let extras: Vec<&[u8]> = extras.iter().map(Vec::as_slice).collect();
         // The batch reads from the plan's files and arenas until it is there.

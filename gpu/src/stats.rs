@@ -24,6 +24,24 @@ pub struct Stats {
     pub columns: BTreeMap<String, ColumnStats>,
 }
 
+/// What a cache holds and did.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+#[non_exhaustive]
+pub struct CacheStats {
+    /// Bytes that it may take.
+    pub budget: u64,
+    /// Bytes that it took.
+    pub bytes: u64,
+    /// Rows that it holds.
+    pub rows: u64,
+    /// Rows that were asked for and there.
+    pub hits: u64,
+    /// Rows that were asked for and not there.
+    pub misses: u64,
+    /// Why it takes no more rows.
+    pub full: Option<String>,
+}
+
 /// How a column's rows came.
 #[derive(Clone, Debug, PartialEq, Eq)]
 #[non_exhaustive]
@@ -42,6 +60,8 @@ pub struct ColumnStats {
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 #[non_exhaustive]
 pub enum Route {
+    /// A kernel reads the rows from a cache in device memory.
+    Cached,
     /// The device's copy engines fetch each row from registered host memory: one call a batch.
     BatchCopy,
     /// A kernel reads the rows from registered host memory.
@@ -55,6 +75,7 @@ pub enum Route {
 impl fmt::Display for Route {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str(match self {
+            Self::Cached => "device-cache",
             Self::BatchCopy => "batch-copy",
             Self::Kernel => "kernel",
             Self::Packed => "packed",

@@ -104,7 +104,7 @@ impl Source {
             Ok(bytes) => Rows::Fixed { bytes: *bytes },
             Err(offsets) => Rows::Ragged { offsets },
         };
-        Column { name: "rows", regions, places: &self.places, rows, finishing }
+        Column { name: "rows", regions, places: &self.places, rows, finishing, cached: None }
     }
 
     /// Gathers it as a batch of its own, from memory registered for it.

@@ -30,7 +30,7 @@ fn bytes(buffer: &Buffer) -> Vec<u8> {
 }
 
 /// A batch in plain bytes: of each column the name, the values, and the offsets and validity if there are any.
-type Plain = (Vec<u64>, Vec<(String, Vec<u8>, Option<Vec<u8>>, Option<Vec<u8>>)>);
+pub(crate) type Plain = (Vec<u64>, Vec<(String, Vec<u8>, Option<Vec<u8>>, Option<Vec<u8>>)>);
 
 fn plain(batch: &Batch) -> Plain {
     let column = |column: &forebay_loader::BatchColumn| {
@@ -46,6 +46,16 @@ fn plain(batch: &Batch) -> Plain {
 fn epoch(table: &Table, options: &LoaderOptions, device: Arc<dyn Device>) -> Vec<Plain> {
     let loader = Loader::new(Selection::all(table.clone()), options.clone(), device).unwrap();
     loader.iter().unwrap().map(|batch| plain(&batch.unwrap())).collect()
+}
+
+/// Several epochs of one loader.
+pub(crate) fn epochs(storage: Storage, options: &LoaderOptions, device: Arc<dyn Device>, count: u64) -> Vec<Plain> {
+    let loader = Loader::new(Selection::all(table(storage)), options.clone(), device).unwrap();
+    let epoch = |number| {
+        loader.set_epoch(number);
+        loader.iter().unwrap().map(|batch| plain(&batch.unwrap())).collect::<Vec<_>>()
+    };
+    (0..count).flat_map(epoch).collect()
 }
 
 fn options() -> Vec<LoaderOptions> {

@@ -7,6 +7,7 @@ mod discovery;
 mod driver;
 mod finishing;
 mod gathering;
+mod handing_over;
 mod linking;
 mod loading;
 mod mock;

@@ -131,7 +131,7 @@ impl Memory {
 
     /// A buffer in a device's memory.
     pub(crate) fn of_device(buffer: DeviceBuffer) -> Self {
-        let start = NonNull::new(buffer.address() as *mut u8).unwrap_or(NonNull::dangling());
+        let start = NonNull::new(buffer.address().unwrap_or(0) as *mut u8).unwrap_or(NonNull::dangling());
         Self { start, length: buffer.len(), owner: Owner::Device(buffer) }
     }
 
@@ -139,6 +139,14 @@ impl Memory {
         match &self.owner {
             Owner::Host { .. } => DlDevice { device_type: CPU, device_id: 0 },
             Owner::Device(buffer) => DlDevice { device_type: CUDA, device_id: buffer.device().cast_signed() },
+        }
+    }
+
+    /// The buffer in a device's memory, if it is one.
+    pub(crate) fn device_buffer(&self) -> Option<&DeviceBuffer> {
+        match &self.owner {
+            Owner::Host { .. } => None,
+            Owner::Device(buffer) => Some(buffer),
         }
     }
 
@@ -184,6 +192,9 @@ impl Tensor {
                 Some(_) => Err(PyBufferError::new_err("a tensor in main memory has no stream: pass stream=None")),
             };
         };
+        if buffer.address().is_none() {
+            return Err(PyBufferError::new_err("these rows are still in the device cache, and can only be copied"));
+        }
         if copied {
             return Err(PyBufferError::new_err(
                 "a tensor in device memory isn't copied: copy it with the consumer's library",
@@ -207,6 +218,25 @@ impl Tensor {
         }
         Context { _memory: memory, shape, strides }
     }
+}
+
+/// Copies tensors in a device's memory to the addresses beside them, on a stream of the consumer's: 0 or 1 for the legacy stream, 2 for
+/// that of the calling thread, or a handle. Nothing waits: the copies are done in the stream's order.
+///
+/// It is Python's part to see that each address is as many bytes of memory of that device.
+#[pyfunction]
+pub(crate) fn copy_on_device(
+    py: Python<'_>,
+    copies: Vec<(Py<Tensor>, u64)>,
+    stream: usize,
+) -> crate::error::Result<()> {
+    let buffers = copies.iter().map(|(tensor, to)| Some((tensor.get().memory.device_buffer()?, *to)));
+    let buffers: Vec<_> = buffers
+        .collect::<Option<_>>()
+        .ok_or_else(|| crate::error::Error::internal("a tensor in main memory was to be copied on a device"))?;
+    // SAFETY: the loaders in `_torch.py` and `_jax.py`, which alone call this, allocate each target on the stream that they name, or check
+    // it, and keep it until after this call; from then on their library's allocator keeps it for the stream.
+    crate::wait::detached(py, || Ok(unsafe { DeviceBuffer::copy_all(&buffers, stream) }?))
 }
 
 /// The DLPack type of a dtype that has elements of one size.
@@ -287,6 +317,12 @@ impl Tensor {
     #[getter]
     fn dtype(&self) -> &'static str {
         self.dtype.name()
+    }
+
+    /// Whether it is in a device's memory.
+    #[getter]
+    fn on_device(&self) -> bool {
+        self.memory.device_buffer().is_some()
     }
 
     /// Address of its first element.

@@ -1,6 +1,6 @@
 //! What CUDA there is, for Python.
 
-use forebay_gpu::Stats;
+use forebay_gpu::{CacheStats, CudaLoaderDevice, Stats};
 use pyo3::{prelude::*, types::PyDict};
 
 use crate::{error::Result, wait::detached};
@@ -30,8 +30,15 @@ pub(crate) fn gpu_info(py: Python<'_>) -> Result<Bound<'_, PyDict>> {
     Ok(info)
 }
 
+/// Says how many bytes devices that are opened from now on may register, and take of their own for batches; gives both.
+#[pyfunction]
+#[pyo3(signature = (registered=None, device_memory=None))]
+pub(crate) fn gpu_configure(registered: Option<u64>, device_memory: Option<u64>) -> (u64, u64) {
+    CudaLoaderDevice::configure(registered, device_memory)
+}
+
 /// Counts of a device since it was opened.
-pub(crate) fn stats<'py>(py: Python<'py>, stats: &Stats) -> Result<Bound<'py, PyDict>> {
+pub(crate) fn stats<'py>(py: Python<'py>, stats: &Stats, cache: Option<&CacheStats>) -> Result<Bound<'py, PyDict>> {
     let dict = PyDict::new(py);
     dict.set_item("batches", stats.batches)?;
     dict.set_item("bytes", stats.bytes)?;
@@ -50,5 +57,15 @@ pub(crate) fn stats<'py>(py: Python<'py>, stats: &Stats) -> Result<Bound<'py, Py
         columns.set_item(name, entry)?;
     }
     dict.set_item("columns", columns)?;
+    if let Some(cache) = cache {
+        let entry = PyDict::new(py);
+        entry.set_item("budget", cache.budget)?;
+        entry.set_item("bytes", cache.bytes)?;
+        entry.set_item("rows", cache.rows)?;
+        entry.set_item("hits", cache.hits)?;
+        entry.set_item("misses", cache.misses)?;
+        entry.set_item("full", cache.full.as_deref())?;
+        dict.set_item("cache", entry)?;
+    }
     Ok(dict)
 }

@@ -45,6 +45,8 @@ fn _forebay(module: &Bound<'_, PyModule>) -> PyResult<()> {
     module.add_class::<loader::Loader>()?;
     module.add_class::<loader::Batches>()?;
     module.add_class::<dlpack::Tensor>()?;
+    module.add_function(wrap_pyfunction!(dlpack::copy_on_device, module)?)?;
     module.add_function(wrap_pyfunction!(gpu::gpu_info, module)?)?;
+    module.add_function(wrap_pyfunction!(gpu::gpu_configure, module)?)?;
     module.add_function(wrap_pyfunction!(run_cli, module)?)
 }

@@ -3,7 +3,7 @@
 use std::sync::{Arc, Mutex};
 
 use forebay_format::{Column, Dim};
-use forebay_gpu::CudaLoaderDevice;
+use forebay_gpu::{CachingDevice, CudaLoaderDevice};
 use forebay_loader::{
     BatchField, Device, HostDevice, LoaderOptions, Next, Stats,
     order::{Shuffle, Tail, Window},
@@ -27,10 +27,42 @@ pub(crate) struct Loader {
     rows: Py<Rows>,
     options: LoaderOptions,
     copy_threads: usize,
-    /// The ordinal of the CUDA device that batches go to; None for main memory.
-    device: Option<u32>,
+    /// Where batches go; None for main memory.
+    device: Option<DeviceOptions>,
     length: usize,
     state: Mutex<Owned<Arc<Open>>>,
+}
+
+/// A CUDA device as a loader uses it.
+#[derive(Clone, Copy)]
+struct DeviceOptions {
+    ordinal: u32,
+    /// Bytes of its memory that may keep rows between epochs.
+    cache: Option<u64>,
+    /// Whether the consumer copies each batch.
+    copied: bool,
+}
+
+/// A loader's part of a CUDA device.
+#[derive(Clone)]
+struct Cuda {
+    device: Arc<CudaLoaderDevice>,
+    caching: Option<Arc<CachingDevice>>,
+}
+
+impl Cuda {
+    fn open(options: DeviceOptions) -> Result<Self> {
+        let device = CudaLoaderDevice::shared(options.ordinal)?;
+        let caching = options.cache.map(|budget| CachingDevice::new(&device, budget, options.copied));
+        Ok(Self { device, caching })
+    }
+
+    fn for_loader(&self) -> Arc<dyn Device> {
+        match &self.caching {
+            Some(caching) => caching.clone(),
+            None => self.device.clone(),
+        }
+    }
 }
 
 /// What this process made.
@@ -39,7 +71,7 @@ struct Open {
     columns: Vec<Column>,
     starting: Mutex<()>,
     /// The CUDA device, for its counts.
-    device: Option<Arc<CudaLoaderDevice>>,
+    device: Option<Cuda>,
 }
 
 impl Loader {
@@ -48,7 +80,7 @@ impl Loader {
         rows: &Rows,
         options: &LoaderOptions,
         copy_threads: usize,
-        device: Option<u32>,
+        device: Option<DeviceOptions>,
     ) -> Result<Arc<Open>> {
         let open = rows.open(py)?;
         let schema = open.selection.table().schema();
@@ -58,9 +90,9 @@ impl Loader {
         };
         let (selection, options) = (open.selection.clone(), options.clone());
         let (loader, device) = detached(py, || {
-            let cuda = device.map(CudaLoaderDevice::shared).transpose()?;
+            let cuda = device.map(Cuda::open).transpose()?;
             let device: Arc<dyn Device> = match &cuda {
-                Some(cuda) => cuda.clone(),
+                Some(cuda) => cuda.for_loader(),
                 None => HostDevice::new(copy_threads)?,
             };
             Ok((forebay_loader::Loader::new(selection, options, device)?, cuda))
@@ -97,7 +129,7 @@ fn shuffle((name, lanes, window, unit_bytes): PlainShuffle) -> Result<Shuffle> {
 #[pymethods]
 impl Loader {
     #[new]
-    #[pyo3(signature = (rows, *, columns, batch_size, shuffle, seed, rank, world_size, drop_last, transforms, num_workers=None, prefetch_factor=None, memory_budget=None, device=None))]
+    #[pyo3(signature = (rows, *, columns, batch_size, shuffle, seed, rank, world_size, drop_last, transforms, num_workers=None, prefetch_factor=None, memory_budget=None, device=None, device_cache=None, copied=false))]
     #[allow(clippy::too_many_arguments, reason = "they are Python's keyword arguments")]
     fn new(
         py: Python<'_>,
@@ -114,6 +146,8 @@ impl Loader {
         prefetch_factor: Option<usize>,
         memory_budget: Option<u64>,
         device: Option<u32>,
+        device_cache: Option<u64>,
+        copied: bool,
     ) -> Result<Self> {
         let mut options = LoaderOptions {
             columns: Some(columns),
@@ -129,6 +163,7 @@ impl Loader {
         options.prefetch = prefetch_factor.unwrap_or(options.prefetch);
         options.memory_budget = memory_budget.unwrap_or(options.memory_budget);
         let copy_threads = num_workers.unwrap_or(0);
+        let device = device.map(|ordinal| DeviceOptions { ordinal, cache: device_cache, copied });
         let open = Self::make(py, rows.get(), &options, copy_threads, device)?;
         let length = open.loader.len() as usize;
         Ok(Self { rows, options, copy_threads, device, length, state: Mutex::new(Owned::new(open)) })
@@ -170,7 +205,7 @@ impl Loader {
 #[pyclass(frozen, module = "forebay._forebay")]
 pub(crate) struct Batches {
     columns: Vec<Column>,
-    device: Option<Arc<CudaLoaderDevice>>,
+    device: Option<Cuda>,
     /// None once closed.
     inner: Owned<Mutex<Option<forebay_loader::Batches>>>,
 }
@@ -223,8 +258,9 @@ impl Batches {
 impl Batches {
     fn to_dict<'py>(&self, py: Python<'py>, stats: Stats) -> Result<Bound<'py, PyDict>> {
         let dict = to_dict(py, stats)?;
-        if let Some(device) = &self.device {
-            dict.set_item("device", gpu::stats(py, &device.stats())?)?;
+        if let Some(cuda) = &self.device {
+            let cache = cuda.caching.as_ref().map(|caching| caching.cache_stats());
+            dict.set_item("device", gpu::stats(py, &cuda.device.stats(), cache.as_ref())?)?;
         }
         Ok(dict)
     }

@@ -36,7 +36,7 @@ pub(crate) fn run(cases: usize) -> Result<()> {
             .map(|row| Place { region: 0, offset: random.below(memory.len() - length(row) + 1) as u64 })
             .collect();
         let rows = if ragged { Rows::Ragged { offsets: &offsets } } else { Rows::Fixed { bytes: most } };
-        let plain = Column { name: "plain", regions: &regions, places: &places, rows, finishing: None };
+        let plain = Column { name: "plain", regions: &regions, places: &places, rows, finishing: None, cached: None };
 
         let (finish, shape) = any_finish(&mut random)?;
         let prepared = finish.prepare(&shape)?;
@@ -48,7 +48,7 @@ pub(crate) fn run(cases: usize) -> Result<()> {
         let windows = seeds.iter().map(|seed| Ok(prepared.window(*seed, size)?)).collect::<Result<Vec<_>>>()?;
         let finishing = Some(Finishing { prepared: &prepared, windows: &windows });
         let rows = Rows::Fixed { bytes };
-        let image = Column { name: "image", regions: &regions, places: &images, rows, finishing };
+        let image = Column { name: "image", regions: &regions, places: &images, rows, finishing, cached: None };
 
         let gathered =
             device.gather(&[plain, image], &[&seeds.iter().map(|s| *s as u8).collect::<Vec<_>>()], Box::new(()))?;

@@ -113,7 +113,7 @@ fn measure(case: &Case<'_>, memory: &[u8], region: &Region, ceiling: f64) -> Res
         let (windows, places) = (windows(batch)?, batch.1);
         let finishing = case.finish.as_ref().map(|prepared| Finishing { prepared, windows: &windows });
         let rows = Rows::Fixed { bytes: case.bytes };
-        let column = Column { name: &case.name, regions: &regions, places, rows, finishing };
+        let column = Column { name: &case.name, regions: &regions, places, rows, finishing, cached: None };
         Ok(case.device.gather(&[column], &[], Box::new(()))?)
     };
     let timed = batches.len().min((8 << 30) / (case.batch * case.bytes)).clamp(1, 20_000);

@@ -156,6 +156,16 @@ impl Kernels {
         unsafe { self.launch(self.gather, warps * 32, self.resident, &launch, stream) }
     }
 
+    /// [`gather`](Self::gather) for rows in device memory: by as many blocks as the device holds.
+    ///
+    /// # Safety
+    /// As for [`gather`](Self::gather).
+    pub(crate) unsafe fn gather_on_device(&self, launch: GatherLaunch, stream: StreamRef) -> Result<()> {
+        let warps = u64::from(launch.count) * u64::from(launch.segments);
+        // SAFETY: as above.
+        unsafe { self.launch(self.gather, warps * 32, RESIDENT, &launch, stream) }
+    }
+
     /// # Safety
     /// As for [`gather`](Self::gather).
     pub(crate) unsafe fn finish(&self, launch: FinishLaunch, stream: StreamRef) -> Result<()> {

@@ -135,3 +135,22 @@ pub(crate) unsafe fn upload(
     // SAFETY: the range is inside the pinned memory; the caller vouches for the rest.
     check("cuMemcpyHtoDAsync", unsafe { sys::cuMemcpyHtoDAsync_v2(to, from.cast(), length, stream.raw()) })
 }
+
+/// Asks `stream` to copy `length` bytes of device memory.
+///
+/// # Safety
+/// Both ranges are device memory that stays until the stream has run the copy, and nothing else writes them meanwhile.
+pub(crate) unsafe fn copy_on_device(
+    context: &Context,
+    to: u64,
+    from: u64,
+    length: usize,
+    stream: StreamRef,
+) -> Result<()> {
+    if length == 0 {
+        return Ok(());
+    }
+    let _entered = context.enter()?;
+    // SAFETY: the caller's promise.
+    check("cuMemcpyDtoDAsync", unsafe { sys::cuMemcpyDtoDAsync_v2(to, from, length, stream.raw()) })
+}

@@ -16,6 +16,6 @@ pub(crate) use batch_copy::BatchCopier;
 pub(crate) use context::Context;
 pub(crate) use event::Event;
 pub(crate) use kernels::{FinishLaunch, GatherLaunch, Kernels};
-pub(crate) use memory::{DeviceMemory, Pinned, copy_to_host, upload};
+pub(crate) use memory::{DeviceMemory, Pinned, copy_on_device, copy_to_host, upload};
 pub(crate) use region::{Registered, register};
 pub(crate) use stream::{Stream, StreamRef, capturing};

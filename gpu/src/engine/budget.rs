@@ -34,6 +34,12 @@ impl Budget {
         }
     }
 
+    /// Takes `bytes` without which nothing goes, whatever is left: they count, and others get less.
+    pub(crate) fn take_anyway(self: &Arc<Self>, bytes: u64) -> Share {
+        self.used.fetch_add(bytes, Ordering::SeqCst);
+        Share { budget: Arc::clone(self), bytes }
+    }
+
     pub(crate) fn used(&self) -> u64 {
         self.used.load(Ordering::SeqCst)
     }
@@ -73,6 +79,7 @@ mod tests {
         let refused = budget.take(41).unwrap_err();
         assert!(matches!(refused, Error::Budget { needed: 41, used: 60, held: 50, budget: 100, .. }), "{refused}");
         drop(budget.take(40).unwrap());
+        drop(budget.take_anyway(70));
         drop(first);
         assert_eq!(budget.used(), 0);
     }

@@ -3,6 +3,8 @@
 
 mod arena;
 mod budget;
+mod buffer;
+mod cache;
 mod counters;
 mod output;
 mod pack;
@@ -22,6 +24,7 @@ use std::{
 
 use arena::Arenas;
 use budget::Budget;
+use buffer::InCache;
 use counters::Counters;
 use output::{Outputs, Unfilled};
 use plan::{Layout, Part};
@@ -29,8 +32,9 @@ use reaper::{Reading, Reaper};
 use slot::{Slot, Streams};
 
 pub(crate) use arena::Arena;
-pub use output::DeviceBuffer;
-pub use plan::{Column, Finishing, Place, Rows};
+pub use buffer::DeviceBuffer;
+pub use cache::{DeviceCache, RowKey};
+pub use plan::{Cached, Column, Finishing, Place, Rows, SMALL};
 pub use region::Region;
 
 use crate::{
@@ -79,7 +83,7 @@ pub struct CudaDevice {
     reaper: Reaper,
     ring: Mutex<Ring>,
     streams: Streams,
-    kernels: Kernels,
+    kernels: Arc<Kernels>,
     copier: Option<BatchCopier>,
     outputs: Arc<Outputs>,
     arenas: Arc<Arenas>,
@@ -120,7 +124,7 @@ impl CudaDevice {
             reaper: Reaper::start(ordinal)?,
             ring: Mutex::new(Ring { slots, next: 0 }),
             streams: Streams::new(&context)?,
-            kernels: Kernels::load(&context, options.resident)?,
+            kernels: Arc::new(Kernels::load(&context, options.resident)?),
             copier: BatchCopier::new(&context),
             outputs: Outputs::new(&context, &device),
             arenas: Arenas::new(&context, &registered),
@@ -197,9 +201,10 @@ impl CudaDevice {
     fn submit(&self, columns: &[Column<'_>], layout: &Layout, slot: &Slot) -> Result<(Gathered, Arc<Event>)> {
         let (link, finish) = (self.streams.link.handle(), self.streams.finish.handle());
         let mut outputs = Vec::with_capacity(columns.len());
-        for column in columns {
+        for (column, part) in columns.iter().zip(&layout.parts) {
             let writer = if column.finishing.is_some() { finish } else { link };
-            outputs.push(self.outputs.take(column.delivered() as usize, writer)?);
+            let bytes = if part.deferred { part.addresses.len() } else { column.delivered() as usize };
+            outputs.push(self.outputs.take(bytes, writer)?);
         }
         if let Some((pinned, _)) = &slot.pinned {
             // SAFETY: the slot's pinned memory and plan stay as they are until its `done` event is reached, which
@@ -214,6 +219,12 @@ impl CudaDevice {
                 outputs[index].address()
             };
             self.bring(column, index, part, slot, to)?;
+            if let (Some(cached), Rows::Fixed { bytes }) = (&column.cached, column.rows)
+                && part.route != Route::Cached
+            {
+                // SAFETY: the rows were just asked of this stream, side by side, and stay until the batch is there.
+                unsafe { cached.cache.keep(cached.keys, cached.found, bytes, to, link)? };
+            }
         }
         let mut extras = Vec::with_capacity(layout.extras.len());
         for range in &layout.extras {
@@ -227,8 +238,17 @@ impl CudaDevice {
         }
         let ready = Arc::new(Event::new(&self.context)?);
         ready.record(finish)?;
-        let fill = |outputs: Vec<Unfilled>| outputs.into_iter().map(|output| output.fill(&ready)).collect();
-        Ok((Gathered { columns: fill(outputs), extras: fill(extras) }, ready))
+        let fill = |(output, (column, part)): (Unfilled, (&Column<'_>, &Part))| match (column.cached, column.rows) {
+            (Some(cached), Rows::Fixed { bytes }) if part.deferred => {
+                let (kernels, cache) = (Arc::clone(&self.kernels), Arc::clone(cached.cache));
+                let rows = InCache { row_bytes: bytes, count: column.places.len() as u32, kernels, _cache: cache };
+                output.fill_with_addresses(&ready, rows)
+            }
+            _ => output.fill(&ready),
+        };
+        let outputs = outputs.into_iter().zip(columns.iter().zip(&layout.parts)).map(fill).collect();
+        let extras = extras.into_iter().map(|output| output.fill(&ready)).collect();
+        Ok((Gathered { columns: outputs, extras }, ready))
     }
 
     /// Asks the link's stream for the rows of a column, to device memory at `to`.
@@ -236,6 +256,9 @@ impl CudaDevice {
         let link = self.streams.link.handle();
         let count = column.places.len() as u32;
         match (part.route, &self.copier) {
+            (Route::Cached, _) if part.deferred => {
+                self.bring_packed(slot, part.addresses.start, part.addresses.len(), to)
+            }
             (Route::Packed | Route::Slab, _) => self.bring_packed(slot, part.packed.start, part.packed.len(), to),
             (Route::BatchCopy, Some(copier)) => {
                 let pieces = pack::pieces(column, index, to)?;
@@ -243,7 +266,7 @@ impl CudaDevice {
                 // are done; the output is as long as the rows together, and theirs alone.
                 unsafe { copier.copy(&pieces.to, &pieces.from, &pieces.bytes, link) }
             }
-            (Route::Kernel | Route::BatchCopy, _) => {
+            (Route::Kernel | Route::BatchCopy | Route::Cached, _) => {
                 let rows = slot.plan_address() + part.addresses.start as u64;
                 let launch = match column.rows {
                     Rows::Fixed { bytes } => GatherLaunch::fixed(rows, count, bytes as u64, to),
@@ -253,7 +276,12 @@ impl CudaDevice {
                     }
                 };
                 // SAFETY: as above; the arrays are in the slot's plan.
-                unsafe { self.kernels.gather(launch, link) }
+                unsafe {
+                    match part.route {
+                        Route::Cached => self.kernels.gather_on_device(launch, link),
+                        _ => self.kernels.gather(launch, link),
+                    }
+                }
             }
         }
     }
@@ -278,6 +306,12 @@ impl CudaDevice {
     /// Memory to be filled and then gathered from.
     pub(crate) fn arena(&self, bytes: usize) -> Result<Arena> {
         self.arenas.take(bytes)
+    }
+
+    /// A cache for rows of this device, of at most `budget` bytes. They come on top of the device's own budget.
+    #[must_use]
+    pub fn cache(&self, budget: u64) -> Arc<DeviceCache> {
+        DeviceCache::new(&self.context, budget)
     }
 
     /// Waits for everything that was asked of the device by this value.

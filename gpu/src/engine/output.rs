@@ -1,15 +1,17 @@
 //! Device memory that batches are in, used again once nobody uses it.
-#![allow(unsafe_code)]
 
 use std::{
     collections::BTreeMap,
     sync::{Arc, Mutex, PoisonError},
 };
 
-use super::budget::{Budget, Share};
+use super::{
+    budget::{Budget, Share},
+    buffer::{Content, DeviceBuffer, InCache},
+};
 use crate::{
     Result,
-    cuda::{Context, DeviceMemory, Event, StreamRef, capturing, copy_to_host},
+    cuda::{Context, DeviceMemory, Event, StreamRef, capturing},
 };
 
 /// Sizes are rounded up to a multiple of this, so that batches of nearly one size share memory.
@@ -23,12 +25,21 @@ pub(crate) struct Outputs {
     free: Mutex<BTreeMap<usize, Vec<Piece>>>,
 }
 
-/// Memory, and the streams whose work on it may not be done yet.
+/// Memory, and whose work on it may not be done yet.
 #[derive(Debug)]
 struct Piece {
     memory: DeviceMemory,
-    users: Vec<StreamRef>,
+    after: After,
     _share: Share,
+}
+
+/// What comes before memory is written again.
+#[derive(Debug, Default)]
+pub(super) struct After {
+    /// All that these streams were asked to do until the memory came back.
+    pub(super) users: Vec<StreamRef>,
+    /// These points.
+    pub(super) points: Vec<Arc<Event>>,
 }
 
 impl Outputs {
@@ -43,7 +54,7 @@ impl Outputs {
             Some(piece) => piece,
             None => self.allocate(size)?,
         };
-        piece.users.push(writer);
+        piece.after.users.push(writer);
         self.budget.hold(size as u64);
         Ok(Unfilled { length, piece: Held { piece: Some(piece), outputs: Arc::clone(self) } })
     }
@@ -52,10 +63,14 @@ impl Outputs {
     /// recorded there that others may wait for.
     fn reuse(&self, size: usize, writer: StreamRef) -> Result<Option<Piece>> {
         let Some(mut piece) = self.pop(size)? else { return Ok(None) };
-        for user in std::mem::take(&mut piece.users).into_iter().filter(|user| *user != writer) {
+        let after = std::mem::take(&mut piece.after);
+        for user in after.users.into_iter().filter(|user| *user != writer) {
             let done = Event::new(&self.context)?;
             done.record(user)?;
             done.hold_back(writer)?;
+        }
+        for point in after.points {
+            point.hold_back(writer)?;
         }
         Ok(Some(piece))
     }
@@ -65,7 +80,7 @@ impl Outputs {
         let Some(pieces) = free.get_mut(&size) else { return Ok(None) };
         for index in 0..pieces.len() {
             let mut busy = false;
-            for user in &pieces[index].users {
+            for user in &pieces[index].after.users {
                 busy |= capturing(&self.context, *user)?;
             }
             if !busy {
@@ -79,7 +94,7 @@ impl Outputs {
     fn allocate(&self, size: usize) -> Result<Piece> {
         let make = || {
             let share = self.budget.take(size as u64)?;
-            Ok(Piece { memory: DeviceMemory::new(&self.context, size)?, users: Vec::new(), _share: share })
+            Ok(Piece { memory: DeviceMemory::new(&self.context, size)?, after: After::default(), _share: share })
         };
         make().or_else(|refused| if self.trim() { make() } else { Err(refused) })
     }
@@ -100,15 +115,27 @@ impl Outputs {
 
 /// A piece that goes back to its pool when dropped.
 #[derive(Debug)]
-struct Held {
+pub(super) struct Held {
     /// `None` only while dropped.
     piece: Option<Piece>,
     outputs: Arc<Outputs>,
 }
 
 impl Held {
-    fn address(&self) -> u64 {
+    pub(super) fn address(&self) -> u64 {
         self.piece.as_ref().map_or(0, |piece| piece.memory.address())
+    }
+
+    pub(super) fn context(&self) -> &Arc<Context> {
+        &self.outputs.context
+    }
+
+    /// Puts `after` before what will be written there next.
+    pub(super) fn give_back_after(&mut self, after: After) {
+        if let Some(piece) = &mut self.piece {
+            piece.after.users.extend(after.users);
+            piece.after.points.extend(after.points);
+        }
     }
 }
 
@@ -134,99 +161,11 @@ impl Unfilled {
 
     /// The memory as part of a batch that is complete once `ready` is reached.
     pub(crate) fn fill(self, ready: &Arc<Event>) -> DeviceBuffer {
-        DeviceBuffer { length: self.length, ready: Arc::clone(ready), users: Mutex::default(), piece: self.piece }
-    }
-}
-
-/// A part of a batch in device memory: 256-byte aligned, and complete once its event is reached.
-///
-/// Dropping it gives the memory back at once; it is written again only after the work that the streams named to
-/// [`order`](Self::order) had been asked to do by then. A consumer that hands the memory on to further streams joins them
-/// into one of the named ones before it drops this.
-#[derive(Debug)]
-pub struct DeviceBuffer {
-    length: usize,
-    ready: Arc<Event>,
-    users: Mutex<Vec<StreamRef>>,
-    piece: Held,
-}
-
-impl DeviceBuffer {
-    /// Its address on the device.
-    #[must_use]
-    pub fn address(&self) -> u64 {
-        self.piece.address()
+        DeviceBuffer::new(self.length, ready, Content::Bytes(self.piece))
     }
 
-    /// Bytes of it.
-    #[must_use]
-    pub fn len(&self) -> usize {
-        self.length
-    }
-
-    /// Whether it has none.
-    #[must_use]
-    pub fn is_empty(&self) -> bool {
-        self.length == 0
-    }
-
-    /// The device, by its ordinal.
-    #[must_use]
-    pub fn device(&self) -> u32 {
-        self.piece.outputs.context.ordinal()
-    }
-
-    /// Makes whatever `stream` is asked from now on wait until the bytes are there. The thread doesn't wait.
-    ///
-    /// # Safety
-    /// `stream` is a stream of this device that lives until this buffer's memory was used again or its [`CudaDevice`] is
-    /// gone, or one of the driver's own: 0 or 1 for the legacy stream, 2 for the calling thread's.
-    ///
-    /// # Errors
-    /// [`Error::Call`](crate::Error::Call).
-    ///
-    /// [`CudaDevice`]: crate::CudaDevice
-    pub unsafe fn order(&self, stream: usize) -> Result<()> {
-        // SAFETY: the caller's promise.
-        let stream = unsafe { StreamRef::from_handle(stream) };
-        let mut users = self.users.lock().unwrap_or_else(PoisonError::into_inner);
-        if !users.contains(&stream) {
-            users.push(stream);
-        }
-        self.ready.hold_back(stream)
-    }
-
-    /// Blocks this thread until the bytes are there.
-    ///
-    /// # Errors
-    /// [`Error::Call`](crate::Error::Call), also for an earlier failure on the device.
-    pub fn wait(&self) -> Result<()> {
-        self.ready.wait()
-    }
-
-    /// Whether the bytes are there.
-    ///
-    /// # Errors
-    /// As for [`wait`](Self::wait).
-    pub fn ready(&self) -> Result<bool> {
-        self.ready.reached()
-    }
-
-    /// Waits for the bytes and copies them to the host.
-    ///
-    /// # Errors
-    /// As for [`wait`](Self::wait).
-    pub fn to_host(&self) -> Result<Vec<u8>> {
-        self.wait()?;
-        copy_to_host(&self.piece.outputs.context, self.address(), self.length)
-    }
-}
-
-impl Drop for DeviceBuffer {
-    fn drop(&mut self) {
-        let users = std::mem::take(self.users.get_mut().unwrap_or_else(PoisonError::into_inner));
-        if let Some(piece) = &mut self.piece.piece {
-            piece.users.extend(users);
-        }
+    /// The memory as the addresses of `rows`, which are there once `ready` is reached.
+    pub(crate) fn fill_with_addresses(self, ready: &Arc<Event>, rows: InCache) -> DeviceBuffer {
+        DeviceBuffer::new(rows.bytes(), ready, Content::Rows { addresses: self.piece, rows })
     }
 }

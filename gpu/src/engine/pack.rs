@@ -1,6 +1,9 @@
 //! What the CPU does for a batch: the addresses of its rows, and the bytes of rows that it copies itself.
 
-use super::plan::{Column, Layout, Part, Rows};
+use super::{
+    plan::{Column, Layout, Part, Rows},
+    region::Region,
+};
 use crate::{Error, cuda::FinishLaunch};
 
 /// One thread copies up to this many bytes.
@@ -18,10 +21,9 @@ pub(super) fn fill(columns: &[Column<'_>], extras: &[&[u8]], layout: &Layout, pi
 }
 
 fn write_plan(column: &Column<'_>, part: &Part, pinned: &mut [u8]) {
-    for (place, to) in column.places.iter().zip(pinned[part.addresses.clone()].chunks_exact_mut(8)) {
+    for (row, to) in pinned[part.addresses.clone()].chunks_exact_mut(8).enumerate() {
         // The route is the kernel's only if every region is registered; a row without bytes may have none.
-        let region = column.regions.get(place.region as usize);
-        let address = region.and_then(|region| region.device_address(place.offset)).unwrap_or(0);
+        let address = column.device_address(row).unwrap_or(0);
         to.copy_from_slice(&address.to_le_bytes());
     }
     if let Rows::Ragged { offsets } = column.rows {
@@ -95,20 +97,21 @@ pub(super) fn pieces(column: &Column<'_>, index: usize, out: u64) -> Result<Piec
         if bytes == 0 {
             continue;
         }
-        let region = &column.regions[place.region as usize];
-        let Some(from) = region.device_address(place.offset) else {
-            let length = region.len() as u64;
+        let Some(from) = column.device_address(row) else {
+            let length = column.regions.get(place.region as usize).map_or(0, Region::len) as u64;
             return Err(Error::OutOfBounds { column: index, row, offset: place.offset, bytes, length });
         };
+        // Two rows of a cache aren't one copy even side by side: they may be in two slabs.
+        let near = (column.address_in_cache(row).is_none()).then_some((place.region, place.offset));
         match pieces.bytes.last_mut() {
-            Some(before) if last == Some((place.region, place.offset)) => *before += bytes as usize,
+            Some(before) if near.is_some() && last == near => *before += bytes as usize,
             _ => {
                 pieces.to.push(out + output.start);
                 pieces.from.push(from);
                 pieces.bytes.push(bytes as usize);
             }
         }
-        last = Some((place.region, place.offset + bytes));
+        last = near.map(|(region, offset)| (region, offset + bytes));
     }
     Ok(pieces)
 }

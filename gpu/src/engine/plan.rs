@@ -1,10 +1,14 @@
 //! What a batch needs: how each column comes, and where its parts lie in the slot's memory.
 
-use std::ops::Range;
+use std::{ops::Range, sync::Arc};
 
 use forebay_loader::finish::{Prepared, Window};
 
-use super::{region::Region, route::choose};
+use super::{
+    cache::{DeviceCache, RowKey},
+    region::Region,
+    route::choose,
+};
 use crate::{Error, Result, Route, cuda::FinishLaunch};
 
 /// A column of a batch to be gathered.
@@ -20,6 +24,32 @@ pub struct Column<'a> {
     pub rows: Rows<'a>,
     /// What is done to the rows on the device; `None` delivers them as they are.
     pub finishing: Option<Finishing<'a>>,
+    /// A cache to take rows from and keep rows in, for rows of fixed length. Rows of up to [`SMALL`] bytes are never kept.
+    pub cached: Option<Cached<'a>>,
+}
+
+/// Rows of at most this many bytes come packed by the CPU, and aren't kept in a cache.
+pub const SMALL: usize = super::route::PACKED as usize;
+
+/// A column's rows in a cache.
+#[derive(Clone, Copy, Debug)]
+pub struct Cached<'a> {
+    /// The cache.
+    pub cache: &'a Arc<DeviceCache>,
+    /// Names each row.
+    pub keys: &'a [RowKey],
+    /// What [`DeviceCache::find`] gave for them. If all were found, their places don't matter.
+    pub found: &'a [u64],
+    /// Whether, if all were found, the consumer's own copy ([`DeviceBuffer::copy_all`](super::DeviceBuffer::copy_all)) is to
+    /// take them from the cache, instead of from memory that they were brought together in.
+    pub deferred: bool,
+}
+
+impl Cached<'_> {
+    /// Whether every row was found.
+    pub(super) fn complete(&self) -> bool {
+        self.found.iter().all(|address| *address != 0)
+    }
 }
 
 /// Where a row is.
@@ -62,6 +92,19 @@ impl Column<'_> {
             Rows::Fixed { bytes } => (row * bytes) as u64..((row + 1) * bytes) as u64,
             Rows::Ragged { offsets } => offsets[row]..offsets[row + 1],
         }
+    }
+
+    /// Where a row is in the cache, if it was found there.
+    pub(super) fn address_in_cache(&self, row: usize) -> Option<u64> {
+        self.cached.and_then(|cached| cached.found.get(row).copied()).filter(|address| *address != 0)
+    }
+
+    /// Where a row can be read by the device.
+    pub(super) fn device_address(&self, row: usize) -> Option<u64> {
+        self.address_in_cache(row).or_else(|| {
+            let place = self.places[row];
+            self.regions.get(place.region as usize)?.device_address(place.offset)
+        })
     }
 
     /// Bytes of all its rows.
@@ -107,7 +150,13 @@ impl Column<'_> {
                 return out_of_bounds(row, offsets[row], 0, offsets[row + 1]);
             }
         }
-        for (row, place) in self.places.iter().enumerate() {
+        if let Some(cached) = &self.cached
+            && (cached.keys.len() != rows || cached.found.len() != rows || !matches!(self.rows, Rows::Fixed { .. }))
+        {
+            return out_of_bounds(rows, 0, cached.keys.len() as u64, cached.found.len() as u64);
+        }
+        let in_memory = if self.cached.is_some_and(|cached| cached.complete()) { &[] } else { self.places };
+        for (row, place) in in_memory.iter().enumerate() {
             let output = self.output(row);
             let bytes = output.end - output.start;
             let length = self.regions.get(place.region as usize).map_or(0, |region| region.len() as u64);
@@ -138,6 +187,8 @@ impl Column<'_> {
 #[derive(Clone, Debug)]
 pub(super) struct Part {
     pub(super) route: Route,
+    /// Whether the rows stay in the cache until the consumer copies them.
+    pub(super) deferred: bool,
     /// In the plan: the device address of each row, for the kernel.
     pub(super) addresses: Range<usize>,
     /// In the plan: where each row goes, for ragged rows and the kernel.
@@ -185,8 +236,10 @@ pub(super) fn lay_out(
         let rows = column.places.len();
         let mean = column.bytes() / rows.max(1) as u64;
         let registered = column.regions.iter().all(|region| region.refused().is_none());
-        let route = choose(mean, registered, batch_copy, only);
-        let kernel = route == Route::Kernel;
+        let complete = column.cached.filter(|cached| rows > 0 && cached.complete());
+        let route = if complete.is_some() { Route::Cached } else { choose(mean, registered, batch_copy, only) };
+        let deferred = complete.is_some_and(|cached| cached.deferred) && column.finishing.is_none();
+        let kernel = matches!(route, Route::Kernel | Route::Cached);
         let ragged = matches!(column.rows, Rows::Ragged { .. });
         let addresses = reserve(&mut layout.plan, if kernel { rows * 8 } else { 0 });
         let offsets = reserve(&mut layout.plan, if kernel && ragged { (rows + 1) * 8 } else { 0 });
@@ -194,7 +247,7 @@ pub(super) fn lay_out(
             reserve(&mut layout.plan, if column.finishing.is_some() { rows * FinishLaunch::WINDOW } else { 0 });
         let staged = if column.finishing.is_some() { column.bytes() as usize } else { 0 };
         let staged = reserve(&mut layout.staging, staged);
-        layout.parts.push(Part { route, addresses, offsets, windows, packed: 0..0, staged });
+        layout.parts.push(Part { route, deferred, addresses, offsets, windows, packed: 0..0, staged });
     }
     layout.pinned = layout.plan;
     for (part, column) in layout.parts.iter_mut().zip(columns) {

@@ -41,7 +41,8 @@ impl Slot {
         if self.pinned.as_ref().map_or(0, |(memory, _)| memory.length()) < layout.pinned {
             self.pinned = None;
             let bytes = layout.pinned.next_multiple_of(GRAIN);
-            let share = registered.take(bytes as u64)?;
+            // A few batches' worth: registered regions may have taken all else.
+            let share = registered.take_anyway(bytes as u64);
             self.pinned = Some((Pinned::new(context, bytes)?, share));
         }
         grow(&mut self.plan, context, device, layout.plan)?;

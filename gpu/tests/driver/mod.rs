@@ -147,8 +147,45 @@ impl Mock {
         // SAFETY: the function's type is the driver's.
         let copy = unsafe { library().2.get::<Copy>("cuMemcpyDtoHAsync_v2").unwrap() };
         // SAFETY: the box stays where it is until `bytes`, which waits for the stream.
-        let _ = unsafe { copy(bytes.as_mut_ptr(), buffer.address(), buffer.len(), stream) };
+        let _ = unsafe { copy(bytes.as_mut_ptr(), buffer.address().unwrap(), buffer.len(), stream) };
         Reading { bytes }
+    }
+}
+
+/// Device memory of a consumer's own.
+pub(crate) struct Target {
+    address: u64,
+    length: usize,
+}
+
+impl Target {
+    pub(crate) fn new(length: usize) -> Self {
+        let mut address = 0;
+        type Allocate = unsafe extern "C" fn(*mut u64, usize) -> i32;
+        // SAFETY: the function's type is the driver's.
+        let allocate = unsafe { library().2.get::<Allocate>("cuMemAlloc_v2").unwrap() };
+        // SAFETY: it writes one address.
+        assert_eq!(unsafe { allocate(&raw mut address, length.max(1)) }, 0);
+        Self { address, length }
+    }
+
+    pub(crate) fn address(&self) -> u64 {
+        self.address
+    }
+
+    /// The bytes, which for the stand-in are host memory; only after [`Mock::finish`].
+    pub(crate) fn bytes(&self) -> &[u8] {
+        // SAFETY: the memory is that long and this value's own.
+        unsafe { std::slice::from_raw_parts(self.address as *const u8, self.length) }
+    }
+}
+
+impl Drop for Target {
+    fn drop(&mut self) {
+        // SAFETY: the function's type is the driver's, and the memory this value's own.
+        let code =
+            unsafe { library().2.get::<unsafe extern "C" fn(u64) -> i32>("cuMemFree_v2").unwrap()(self.address) };
+        assert_eq!(code, 0);
     }
 }
 

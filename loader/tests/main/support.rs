@@ -26,7 +26,7 @@ pub struct Model {
     pub cells: Vec<Vec<Cell>>,
 }
 
-fn column(name: &str, dtype: DType, shape: &[Dim]) -> Column {
+pub fn column(name: &str, dtype: DType, shape: &[Dim]) -> Column {
     Column::new(name, dtype, shape.to_vec()).unwrap()
 }
 

@@ -115,6 +115,8 @@ class Loader:
         drop_last: bool = False,
         memory_budget: int | str | None = None,
         device: int | None = None,
+        device_cache: int | str | None = None,
+        copied: bool = False,
     ) -> None:
         if isinstance(columns, str):
             columns = [columns]
@@ -140,7 +142,11 @@ class Loader:
             "drop_last": bool(drop_last),
             "memory_budget": None if memory_budget is None else parse_bytes("memory_budget", memory_budget),
             "device": device,
+            "device_cache": None if device_cache is None else parse_bytes("device_cache", device_cache),
+            "copied": copied,
         }
+        if device is None and device_cache is not None:
+            raise ArgumentError("device_cache keeps rows in a CUDA device's memory: give a device, as in device='cuda'")
         self._build(view, 0)
 
     def _build(self, view: View, epoch: int) -> None:
@@ -187,8 +193,9 @@ class Loader:
         ``batches``, ``rows``, ``bytes`` delivered; ``requests`` and ``fetched`` bytes; ``waits``, ``waited`` and ``gathering`` (seconds);
         ``peak_bytes`` of fetched rows held at once; ``routes``: how each column's rows come ("mapped", "fetched" or "decoded").
         With a CUDA device, ``device`` counts what it did for all loaders: ``registered_bytes`` and ``device_bytes`` of memory, seconds
-        ``waited`` for it and ``busy`` on the CPU, and for each of ``columns`` its ``route`` ("batch-copy", "kernel", "packed" or
-        "slab") and why a faster one was ``refused``.
+        ``waited`` for it and ``busy`` on the CPU, and for each of ``columns`` its ``route`` ("device-cache", "batch-copy", "kernel",
+        "packed" or "slab") and why a faster one was ``refused``. With a ``device_cache`` its ``cache`` says how many ``bytes`` of the
+        ``budget`` hold how many ``rows``, ``hits`` and ``misses``, and why it is ``full``.
         """
         current = self._current() if self._current is not None else None
         return dict(self._last) if current is None else current._stats()
@@ -254,7 +261,11 @@ class _Batches(Iterator[dict[str, Any]]):
             if self._loader._epoch == self._epoch:
                 self._loader._epoch += 1
             raise StopIteration
-        return self._loader._batch(columns)
+        try:
+            return self._loader._batch(columns)
+        except BaseException:
+            self.close()  # A batch is lost: what follows it must not pass for the rest of the epoch.
+            raise
 
     def __len__(self) -> int:
         """Batches that the whole epoch has on this rank."""

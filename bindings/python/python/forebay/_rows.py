@@ -14,6 +14,8 @@ if TYPE_CHECKING:
     import numpy as np
 
     from . import _forebay
+    from ._cupy import CupyLoader
+    from ._jax import JaxLoader
     from ._loader import NumpyLoader, Shuffle, Transforms
     from ._torch import TorchLoader, TorchRows
 
@@ -163,6 +165,8 @@ class Rows:
         drop_last: bool = False,
         memory_budget: int | str | None = None,
         device: Any = None,
+        device_cache: int | str | None = None,
+        out: Mapping[str, Any] | None = None,
     ) -> TorchLoader | TorchRows:
         """Batches as torch tensors; or, without a batch size, a dataset for ``torch.utils.data.DataLoader``.
 
@@ -195,11 +199,15 @@ class Rows:
             Whether rows that don't fill a batch of every rank are left out; otherwise the last batch is shorter.
         memory_budget : int or str, optional
             Bytes that the loader may hold (``2 << 30`` or ``"2GiB"``); mapped files don't count.
-
         device : str, int or torch.device, optional
             ``"cuda"`` or ``"cuda:1"`` gives tensors in that device's memory: the GPU fetches the rows itself, while the batches before
-            are used, and each tensor is ready for the stream that is current when it is taken. Work of other streams on a tensor
-            must be joined into that one before the tensor is let go of. Texts, bytes and JSON stay lists.
+            are used. They are tensors of PyTorch's allocator, of the stream that is current when a batch is taken. Texts, bytes and
+            JSON stay lists.
+        device_cache : int or str, optional
+            Bytes of the device's memory (``"40GiB"``) that keep rows: what is there from the first epoch comes from there in the next.
+        out : dict of tensors, optional
+            Fixed buffers on the device, by column, that each batch is copied to, in the order of the stream that is current then: for
+            CUDA graphs. They have room for ``batch_size`` rows; a shorter batch comes as their first rows.
 
         Returns
         -------
@@ -216,15 +224,17 @@ class Rows:
 
         if batch_size is None:
             given = (
-                shuffle, transforms, seed, num_workers, prefetch_factor, distributed, rank, world_size, drop_last, memory_budget, device
+                shuffle, transforms, seed, num_workers, prefetch_factor, distributed, rank, world_size, drop_last, memory_budget, device,
+                device_cache, out,
             )  # fmt: skip
-            if given != (False, None, 0, None, None, False, None, None, False, None, None):
+            if given != (False, None, 0, None, None, False, None, None, False, None, None, None, None):
                 raise ArgumentError("without a batch_size, pass these options to torch.utils.data.DataLoader instead")
             return TorchRows(self._view(), columns)
         return TorchLoader(
             self._view(), batch_size, shuffle=shuffle, columns=columns, transforms=transforms, seed=seed,
             num_workers=num_workers, prefetch_factor=prefetch_factor, distributed=distributed, rank=rank, world_size=world_size,
             drop_last=drop_last, memory_budget=memory_budget, device=device,
+            device_cache=device_cache, out=out,
         )  # fmt: skip
 
     def numpy(
@@ -255,6 +265,34 @@ class Rows:
             num_workers=num_workers, prefetch_factor=prefetch_factor, rank=rank, world_size=world_size, drop_last=drop_last,
             memory_budget=memory_budget,
         )  # fmt: skip
+
+    def jax(self, batch_size: int, *, device: Any = None, **options: Any) -> JaxLoader:
+        """Batches as JAX arrays on a CUDA device. Arguments and order are those of :meth:`pytorch`, without ``out``.
+
+        Parameters
+        ----------
+        device : jax.Device or int, optional
+            Which; JAX's default by default. A process may load to several at once, each with its ``rank`` and ``world_size``.
+        """
+        from ._jax import JaxLoader
+
+        return JaxLoader(self._view(), batch_size, device=device, **options)
+
+    def cupy(self, batch_size: int, *, device: int | None = None, **options: Any) -> CupyLoader:
+        """Batches as CuPy arrays over the loader's device memory, by DLPack and without a copy. Arguments and order are those of
+        :meth:`pytorch`, without ``out``.
+
+        An array is ready for the stream that is current when its batch is taken. Work of other streams on it must be joined into that
+        one before the last array over it is gone.
+
+        Parameters
+        ----------
+        device : int, optional
+            Which; CuPy's current one by default.
+        """
+        from ._cupy import CupyLoader
+
+        return CupyLoader(self._view(), batch_size, device=device, **options)
 
     def _view(self) -> View:
         """These rows as they are now: a commit through the handle doesn't move them."""

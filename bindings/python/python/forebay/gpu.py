@@ -1,10 +1,11 @@
-"""What CUDA there is."""
+"""What CUDA there is, and what of it may be used."""
 
 from __future__ import annotations
 
 from typing import Any
 
 from . import _forebay
+from ._loader import parse_bytes
 
 
 def info() -> dict[str, Any]:
@@ -20,3 +21,23 @@ def info() -> dict[str, Any]:
         ``missing``: a list of texts, each of which says why the driver or a device can't be used. Not empty without devices.
     """
     return _forebay.gpu_info()
+
+
+def configure(*, registered: int | str | None = None, device_memory: int | str | None = None) -> dict[str, int]:
+    """Says how much memory CUDA devices may take. It holds for devices that no loader of this process uses yet.
+
+    Parameters
+    ----------
+    registered : int or str, optional
+        Bytes of host memory (``"64GiB"``) that may be registered with the driver and so stay in memory: mapped files, and the buffers
+        for bytes from a store. What goes beyond comes by way of the CPU, and ``stats()`` says so.
+    device_memory : int or str, optional
+        Bytes of each device's memory for batches on their way, and for those that CuPy holds. A ``device_cache`` comes on top.
+
+    Returns
+    -------
+    dict
+        ``registered`` and ``device_memory`` in bytes, as they are now.
+    """
+    values = [None if value is None else parse_bytes(what, value) for what, value in (("registered", registered), ("device_memory", device_memory))]
+    return dict(zip(("registered", "device_memory"), _forebay.gpu_configure(*values)))

@@ -1,0 +1,261 @@
+"""What must hold on a real device, whatever the consumer does: each a function that raises if it doesn't."""
+
+from __future__ import annotations
+
+import gc
+import os
+import signal
+import threading
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+import torch
+from lakes import Lake, check_ids
+
+import forebay as fb
+
+BATCH = 256
+#: Clock cycles that keep a stream busy for some milliseconds.
+LONG = 5_000_000
+
+
+def expect(condition: object, what: str = "it isn't so") -> None:
+    if not condition:
+        raise AssertionError(what)
+
+
+def slow_consumer_on_a_side_stream(lake: Lake, loader: Callable[..., Any]) -> None:
+    side, wrong = torch.cuda.Stream(), torch.zeros((), dtype=torch.int64, device="cuda")
+    with torch.cuda.stream(side):
+        for batch in loader():
+            torch.cuda._sleep(LONG)
+            wrong += lake.wrong(batch)
+    side.synchronize()
+    expect(int(wrong) == 0, f"{int(wrong)} wrong rows")
+
+
+def batch_used_by_another_stream_and_dropped(lake: Lake, loader: Callable[..., Any]) -> None:
+    side, wrong = torch.cuda.Stream(), torch.zeros((), dtype=torch.int64, device="cuda")
+    for batch in loader():
+        side.wait_stream(torch.cuda.current_stream())
+        with torch.cuda.stream(side):
+            torch.cuda._sleep(LONG)
+            wrong += lake.wrong(batch)
+            for value in batch.values():
+                value.record_stream(side)
+    side.synchronize()
+    expect(int(wrong) == 0, f"{int(wrong)} wrong rows")
+
+
+def batches_that_are_kept_stay_as_they_are(lake: Lake, loader: Callable[..., Any]) -> None:
+    kept = list(loader())
+    expect(sum(int(lake.wrong(batch)) for batch in kept) == 0, "wrong rows")
+    check_ids(torch.cat([batch["id"] for batch in kept]).cpu().numpy(), lake.rows)
+
+
+def too_many_kept_batches_are_an_error_that_says_so(lake: Lake, loader: Callable[..., Any]) -> None:
+    free, total = torch.cuda.mem_get_info()
+    torch.cuda.set_per_process_memory_fraction((total - free + 1e9) / total)
+    kept: list[Any] = []
+    try:
+        for number in range(1000):
+            for batch in loader():
+                kept.append(batch)
+        raise AssertionError(f"{len(kept)} batches fit in 1 GB, after {number} epochs")
+    except fb.LoaderError as error:
+        torch.cuda.set_per_process_memory_fraction(1.0)
+        expect("still held" in str(error), str(error))
+        expect(sum(int(lake.wrong(batch)) for batch in kept[:5] + kept[-5:]) == 0, "wrong rows")
+    finally:
+        kept.clear()
+        torch.cuda.empty_cache()
+        torch.cuda.set_per_process_memory_fraction(1.0)
+
+
+def graph_replayed_over_fixed_buffers(lake: Lake, loader: Callable[..., Any]) -> None:
+    out = {
+        "image": torch.empty((BATCH, *lake.shape), dtype=torch.uint8, device="cuda"),
+        "id": torch.empty(BATCH, dtype=torch.int64, device="cuda"),
+    }
+    total = torch.zeros((), dtype=torch.int64, device="cuda")
+    lake.wrong({name: buffer.zero_() for name, buffer in out.items()})
+    batches = iter(loader(out=out, drop_last=True))
+    graph, side = torch.cuda.CUDAGraph(), torch.cuda.Stream()
+    next(batches)
+    # The loader's threads work on while the capture goes on.
+    with torch.cuda.graph(graph, stream=side):
+        total += lake.wrong(out)
+        torch.cuda._sleep(LONG)
+    graph.replay()
+    count = 1
+    for batch in batches:
+        expect(batch["image"].data_ptr() == out["image"].data_ptr(), "not the fixed buffer")
+        graph.replay()
+        count += 1
+    expect(int(total) == 0 and count == lake.rows // BATCH, f"{int(total)} wrong rows, {count} batches")
+
+
+def batch_asked_for_in_a_capture_is_refused(lake: Lake, loader: Callable[..., Any]) -> None:
+    batches = iter(loader())
+    next(batches)
+    graph = torch.cuda.CUDAGraph()
+    try:
+        with torch.cuda.graph(graph):
+            next(batches)
+    except fb.Error as error:
+        expect("captured" in str(error), str(error))
+    else:
+        raise AssertionError("no error")
+    torch.cuda.synchronize()
+    expect(int(lake.wrong(next(iter(loader())))) == 0, "wrong rows afterwards")
+
+
+def two_loaders_at_once_in_two_threads(lake: Lake, loader: Callable[..., Any]) -> None:
+    failed: list[str] = []
+
+    def work(seed: int) -> None:
+        try:
+            wrong, ids = torch.zeros((), dtype=torch.int64, device="cuda"), []
+            for batch in loader(seed=seed):
+                wrong += lake.wrong(batch)
+                ids.append(batch["id"])
+            expect(int(wrong) == 0, f"{int(wrong)} wrong rows")
+            check_ids(torch.cat(ids).cpu().numpy(), lake.rows)
+        except BaseException as error:  # noqa: BLE001
+            failed.append(repr(error))
+
+    threads = [threading.Thread(target=work, args=(seed,)) for seed in (1, 2)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    expect(not failed, "; ".join(failed))
+
+
+def loader_collected_in_mid_flight(lake: Lake, loader: Callable[..., Any]) -> None:
+    before = None
+    for number in range(30):
+        batches = iter(loader())
+        batch = next(batches)
+        del batches
+        expect(int(lake.wrong(batch)) == 0, "wrong rows")
+        del batch
+        gc.collect()
+        used = torch.cuda.mem_get_info()[0]
+        before = used if number == 5 else before
+    expect(before - used < 64 << 20, f"{(before - used) >> 20} MiB of device memory are gone")
+
+
+def exception_in_the_loop(lake: Lake, loader: Callable[..., Any]) -> None:
+    for _ in range(5):
+        try:
+            for batch in loader():
+                raise KeyError(int(batch["id"][0]))
+        except KeyError:
+            pass
+    expect(sum(len(batch["id"]) for batch in loader()) == lake.rows, "rows are missing")
+
+
+def interrupted_by_ctrl_c(lake: Lake, loader: Callable[..., Any]) -> None:
+    before = signal.signal(signal.SIGINT, signal.default_int_handler)
+    timer = threading.Timer(0.5, lambda: os.kill(os.getpid(), signal.SIGINT))
+    timer.start()
+    try:
+        while True:
+            for batch in loader():
+                batch["id"].sum()
+    except KeyboardInterrupt:
+        pass
+    finally:
+        timer.join()
+        signal.signal(signal.SIGINT, before)
+    expect(sum(len(batch["id"]) for batch in loader()) == lake.rows, "rows are missing")
+
+
+def forked_child_gets_an_error(lake: Lake, loader: Callable[..., Any]) -> None:
+    whole = loader()
+    batches = iter(whole)
+    next(batches)
+    child = os.fork()
+    if child == 0:
+        answers = []
+        for ask in (lambda: next(batches), lambda: next(iter(whole)), loader):
+            try:
+                ask()
+                answers.append(False)
+            except fb.Error:
+                answers.append(True)
+            except BaseException:  # noqa: BLE001
+                answers.append(False)
+        os._exit(42 if all(answers) else 1)
+    expect(os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]) == 42, "the child got no forebay.Error")
+    expect(int(lake.wrong(next(batches))) == 0, "wrong rows in the parent")
+
+
+def cupy_arrays(lake: Lake, loader: Callable[..., Any]) -> None:
+    import cupy
+
+    seen, wrong = [], 0
+    for batch in fb.open(lake.url).cupy(BATCH, shuffle="global"):
+        ids = batch["id"]
+        expected = cupy.asarray(lake.base)[None] + (ids * 7 % 256).astype(cupy.uint8)[:, None]
+        wrong += int((batch["image"].reshape(len(ids), -1)[:, 8:] != expected[:, 8:]).sum())
+        seen.append(ids.get())
+    expect(wrong == 0, f"{wrong} wrong bytes")
+    check_ids(np.concatenate(seen), lake.rows)
+
+
+def jax_arrays_on_every_gpu_of_one_process(lake: Lake, loader: Callable[..., Any]) -> None:
+    os.environ.setdefault("XLA_PYTHON_CLIENT_PREALLOCATE", "false")
+    import jax
+
+    devices = jax.devices("gpu")
+    ds = fb.open(lake.url)
+    loaders = [
+        ds.jax(BATCH, shuffle="global", device=device, rank=rank, world_size=len(devices))
+        for rank, device in enumerate(devices)
+    ]
+    seen, wrong = [], []
+    for batches in zip(*loaders):
+        for device, batch in zip(devices, batches):
+            expect(batch["image"].devices() == {device}, f"{batch['image'].devices()} instead of {device}")
+            ids = batch["id"].astype("int32")
+            base = jax.device_put(lake.base, device)
+            expected = base[None] + (ids * 7 % 256).astype("uint8")[:, None]
+            wrong.append((batch["image"].reshape(len(ids), -1)[:, 8:] != expected[:, 8:]).sum())
+            seen.append(ids)
+    expect(sum(int(count) for count in wrong) == 0, "wrong bytes")
+    check_ids(np.concatenate([np.asarray(ids) for ids in seen]), lake.rows)
+
+
+ALL: list[Callable[[Lake, Callable[..., Any]], None]] = [
+    slow_consumer_on_a_side_stream,
+    batch_used_by_another_stream_and_dropped,
+    batches_that_are_kept_stay_as_they_are,
+    too_many_kept_batches_are_an_error_that_says_so,
+    graph_replayed_over_fixed_buffers,
+    batch_asked_for_in_a_capture_is_refused,
+    two_loaders_at_once_in_two_threads,
+    loader_collected_in_mid_flight,
+    exception_in_the_loop,
+    interrupted_by_ctrl_c,
+    forked_child_gets_an_error,
+    cupy_arrays,
+    jax_arrays_on_every_gpu_of_one_process,
+]
+
+
+def run(bench: Any) -> None:
+    lake = Lake(bench.folder / "small", "images", 600e6)
+    lake.make()
+    for hold in ALL:
+        name = hold.__name__.replace("_", " ")
+        try:
+            hold(lake, lambda **options: bench.loader(lake, **options))
+            bench.report.rate(f"holds: {name}", 1, "", 1, bar=1)
+        except ModuleNotFoundError as error:
+            bench.report.say(f"   {name}: not tried, {error}")
+        except Exception as error:  # noqa: BLE001  (the others are still to be tried)
+            bench.report.rate(f"holds: {name}", 0, "", 1, bar=1)
+            bench.report.say(f"   {name}: {type(error).__name__}: {error}")

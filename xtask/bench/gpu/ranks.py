@@ -1,0 +1,56 @@
+"""One rank of `torchrun`: rate of its share of the epochs, every row once over the ranks, a DDP step. Rank 0 prints one JSON object."""
+
+from __future__ import annotations
+
+import json
+import os
+import statistics
+import sys
+
+import torch
+import torch.distributed as dist
+from clock import Took, copy_rate
+from clock import epoch as one_epoch
+from training import compare, resnet50, step_of
+
+import forebay as fb
+
+BATCH = 256
+
+
+def main() -> None:
+    url, row = sys.argv[1], int(sys.argv[2])
+    torch.cuda.set_device(int(os.environ["LOCAL_RANK"]))
+    dist.init_process_group("nccl")
+    rank, world = dist.get_rank(), dist.get_world_size()
+    loader = fb.open(url).pytorch(BATCH, shuffle="global", device="cuda", distributed=True)
+    one_epoch(loader, 0)
+    rates = []
+    for number in range(1, 6):
+        dist.barrier()
+        with Took() as took:
+            rows, _ = one_epoch(loader, number)
+            dist.barrier()
+        rates.append(rows * (row + 8) / took.seconds)
+    loader.set_epoch(77)
+    ids = torch.cat([batch["id"] for batch in loader])
+    counts = torch.zeros(len(fb.open(url)), dtype=torch.int64, device="cuda").index_add_(0, ids, torch.ones_like(ids))
+    dist.all_reduce(counts)
+    if not bool((counts == 1).all()):
+        raise AssertionError("not every row came once over the ranks")
+    dist.barrier()
+    copies = copy_rate(to_device=True)
+    torch.backends.cudnn.benchmark = True
+    model = torch.nn.parallel.DistributedDataParallel(resnet50(), device_ids=[torch.cuda.current_device()])
+    drop = fb.open(url).pytorch(BATCH, shuffle="global", device="cuda", distributed=True, drop_last=True)
+    synthetic, real = compare(step_of(model), drop)
+    everyone: list[dict[str, float]] = [{}] * world
+    dist.all_gather_object(everyone, {"rate": statistics.median(rates), "copies": copies, "step": real, "synthetic": synthetic})
+    if rank == 0:
+        slowest = {name: max(one[name] for one in everyone) for name in ("step", "synthetic")}
+        print(json.dumps({"rates": [one["rate"] for one in everyone], "copies": sum(one["copies"] for one in everyone), **slowest}), flush=True)
+    dist.destroy_process_group()
+
+
+if __name__ == "__main__":
+    main()
