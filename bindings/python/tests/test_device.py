@@ -30,6 +30,30 @@ def test_what_is_no_device_of_ours_is_refused(ds):
         ds.pytorch(device="cuda")
 
 
+def test_what_only_a_device_can_do_is_refused_without_one(ds):
+    with pytest.raises(fb.ArgumentError, match="device_cache"):
+        ds.pytorch(8, device_cache="1GiB")
+    with pytest.raises(fb.ArgumentError, match="out="):
+        ds.pytorch(8, out={"id": torch.empty(8, dtype=torch.int64)})
+    with pytest.raises(fb.ArgumentError, match="DataLoader"):
+        ds.pytorch(device_cache="1GiB")
+    with pytest.raises(fb.ArgumentError, match="DataLoader"):
+        ds.pytorch(out={})
+
+
+def test_the_memory_that_devices_may_take_is_said_once_for_the_process(script):
+    run = script(
+        """
+        import forebay as fb
+        before = fb.gpu.configure()
+        assert before["registered"] > 0 and before["device_memory"] > 0
+        assert fb.gpu.configure(registered="1GiB") == {**before, "registered": 1 << 30}
+        assert fb.gpu.configure(device_memory=123)["registered"] == 1 << 30
+        """
+    )
+    assert run.returncode == 0, run.stderr
+
+
 def test_a_device_gives_the_rows_or_says_what_is_missing(ds):
     info = fb.gpu.info()
     if not info["devices"]:
