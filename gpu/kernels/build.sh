@@ -1,5 +1,6 @@
 #!/bin/sh
 # Compiles forebay.cu into PTX on standard output: `build.sh PYTHON`, with PYTHON one that has the packages in requirements.txt.
+# `cargo xtask codegen` runs it.
 # sm_75 and a lowered .version let drivers from CUDA 11.0 on take it.
 set -eu
 here=$(cd "$(dirname "$0")" && pwd)

@@ -5,6 +5,7 @@ mod bench;
 mod codegen;
 mod delay;
 mod demo;
+mod elf;
 mod plain;
 mod repo;
 mod server;
@@ -26,7 +27,7 @@ enum Task {
     Test(test::Args),
     /// Measures beside a floor taken in the same run.
     Bench(bench::Args),
-    /// Regenerates the flatbuffers code from its schemas.
+    /// Regenerates the flatbuffers code and the compiled kernels from their sources.
     Codegen(codegen::Args),
     /// Checks the layering of the crates and the house rules of the sources.
     Tidy,

@@ -55,6 +55,26 @@ impl Venv {
         Ok(venv)
     }
 
+    /// An environment beside this one, `target/NAME`, that holds what a file of requirements names and nothing else.
+    pub(crate) fn apart(repo: &Repo, name: &str, requirements: &Path) -> Result<Self> {
+        let venv = Self { folder: repo.target.join(name) };
+        let (want, stamp) = (read(requirements)?, venv.stamp("requirements"));
+        if !stamp.holds(&want) {
+            let main = Self::with(repo, &[])?;
+            shell::run(
+                main.command("uv")
+                    .args(["venv", "--quiet", "--clear", "--python"])
+                    .arg(main.python())
+                    .arg(&venv.folder),
+            )?;
+            let mut install = main.command("uv");
+            install.args(["pip", "install", "--quiet", "--python"]).arg(venv.python()).arg("-r").arg(requirements);
+            shell::run(&mut install)?;
+            stamp.write(&want)?;
+        }
+        Ok(venv)
+    }
+
     /// A program of the environment, in the environment.
     pub(crate) fn command(&self, program: &str) -> Command {
         let bin = if cfg!(windows) { self.folder.join("Scripts") } else { self.folder.join("bin") };

@@ -1,5 +1,6 @@
 //! The Python wheel: built by maturin in the shared target folder, installed into the environment.
 
+use crate::elf::Dynamic;
 use crate::repo::Repo;
 use crate::shell;
 use crate::venv::{Set, Venv};
@@ -30,7 +31,25 @@ pub(crate) fn install(repo: &Repo, venv: &Venv) -> Result<PathBuf> {
     shell::run(&mut maturin)?;
     let wheel = built(repo)?;
     shell::run(venv.command("uv").args(["pip", "install", "--quiet", "--no-deps", "--force-reinstall"]).arg(&wheel))?;
+    if cfg!(target_os = "linux") {
+        check_binding(venv).with_context(|| format!("{} is not for every machine", repo.short(&wheel)))?;
+    }
     Ok(wheel)
+}
+
+/// Checks that the installed library finds the CUDA driver at run time alone: one wheel serves machines with and without it.
+fn check_binding(venv: &Venv) -> Result<()> {
+    let find = "import importlib.util; print(importlib.util.find_spec('forebay._forebay').origin)";
+    let library = PathBuf::from(shell::output(venv.command("python").args(["-c", find]))?.trim());
+    let bytes = std::fs::read(&library).with_context(|| format!("cannot read {}", library.display()))?;
+    let dynamic = Dynamic::read(&bytes).with_context(|| format!("cannot understand {}", library.display()))?;
+    if !dynamic.exported.iter().any(|name| name == "PyInit__forebay") {
+        bail!("{} has no PyInit__forebay", library.display());
+    }
+    match dynamic.bound_to_cuda() {
+        Some(reason) => bail!("{}: {reason}", library.display()),
+        None => Ok(()),
+    }
 }
 
 /// The wheel that [`install`] built last.

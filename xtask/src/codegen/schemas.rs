@@ -1,21 +1,15 @@
-//! Generated sources: `format/src/generated/*_generated.rs` from `format/schema/*.fbs`, as `flatc --rust` writes them.
+//! `format/src/generated/*_generated.rs` from `format/schema/*.fbs`, as `flatc --rust` writes them.
 
+use super::Args;
 use crate::repo::Repo;
 use crate::shell;
 use crate::venv::{Set, Venv};
 use anyhow::{Context, Result, bail};
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
-use std::process::{Command, ExitCode};
+use std::process::Command;
 
-#[derive(clap::Args)]
-pub(crate) struct Args {
-    /// Compare with what is committed instead of writing it; fails with the difference.
-    #[arg(long)]
-    pub(crate) check: bool,
-}
-
-pub(crate) fn run(repo: &Repo, args: &Args) -> Result<ExitCode> {
+pub(super) fn run(repo: &Repo, args: &Args) -> Result<()> {
     let committed = repo.root.join("format").join("src").join("generated");
     let fresh = repo.target.join("codegen");
     if fresh.exists() {
@@ -45,7 +39,7 @@ pub(crate) fn run(repo: &Repo, args: &Args) -> Result<ExitCode> {
         }
         println!("wrote {} files in {}", want.len(), repo.short(&committed));
     }
-    Ok(ExitCode::SUCCESS)
+    Ok(())
 }
 
 /// The schemas, in the order of their names, relative to the root.
