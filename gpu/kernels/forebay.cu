@@ -149,6 +149,7 @@ typedef struct {
     u32 channels;
     u32 out_height, out_width;
     u32 in_planar, out_planar;            // 1 for [channels, height, width], 0 for [height, width, channels]
+    u32 nearest;          // 1 to take the nearest pixel, 0 to blend
     u32 type;             // of the output: 0 u8, 1 f16, 2 bf16, 3 f32
     float scale[CHANNELS];                // divided by 65536
     float bias[CHANNELS];
@@ -191,12 +192,13 @@ DEVICE u16 to_f16(float x) {
 #endif
 }
 
-// Where pixel `x` of the resized part falls: the pixel before, and how far to the next in 1/256. Centres fall on centres.
-DEVICE u32 place(u32 x, u64 step, u32 length, u32 *weight) {
-    i64 at = (i64)(x * step + step / 2) - (i64)1 * 0x80000000ll;
+// Where pixel `x` of the resized part falls: the pixel before, and how far to the next in 1/256. Centres fall on centres. Or the
+// pixel that its centre falls on.
+DEVICE u32 place(u32 x, u64 step, u32 length, u32 nearest, u32 *weight) {
+    i64 at = (i64)(x * step + step / 2) - (nearest ? 0 : 0x80000000ll);
     if (at < 0) at = 0;
     u32 before = (u32)(at >> 32);
-    *weight = (u32)(at >> 24) & 255;
+    *weight = nearest ? 0 : (u32)(at >> 24) & 255;
     if (before >= length - 1) { before = length - 1; *weight = 0; }
     return before;
 }
@@ -213,8 +215,8 @@ KERNEL forebay_finish(Finish f) {
         Window w = f.windows[row];
         if (w.mirror) x = f.out_width - 1 - x;
         u32 down, across;
-        u32 y0 = w.corner[0] + place(y + w.skip[0], w.step[0], w.part[0], &down);
-        u32 x0 = w.corner[1] + place(x + w.skip[1], w.step[1], w.part[1], &across);
+        u32 y0 = w.corner[0] + place(y + w.skip[0], w.step[0], w.part[0], f.nearest, &down);
+        u32 x0 = w.corner[1] + place(x + w.skip[1], w.step[1], w.part[1], f.nearest, &across);
         const u8 *from = f.in + w.start + ((u64)y0 * w.size[1] + x0) * in_step;
         u64 below = down ? w.size[1] * in_step : 0, right = across ? in_step : 0;
         u64 in_plane = f.in_planar ? (u64)w.size[0] * w.size[1] : 1;

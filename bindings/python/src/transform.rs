@@ -1,7 +1,7 @@
 //! What is done to images on their way into a batch, as `forebay.transforms` puts it into plain types.
 
 use forebay_format::DType;
-use forebay_loader::finish::{Crop, Finish, Layout, Number, Resize};
+use forebay_loader::finish::{Crop, Finish, Interpolation, Layout, Number, Resize};
 use pyo3::prelude::*;
 
 use crate::error::{Error, Result};
@@ -15,6 +15,8 @@ pub(crate) struct Transform {
     resize: Option<(String, usize, usize)>,
     /// Least and greatest area, least and greatest ratio of a random part.
     part: Option<(f64, f64, f64, f64)>,
+    /// `bilinear` or `nearest-exact`; None leaves it to the column.
+    interpolation: Option<String>,
     /// `center` or `random`, height and width.
     crop: Option<(String, usize, usize)>,
     mirror: f64,
@@ -39,6 +41,12 @@ impl Transform {
                 (other, _) => return Err(unknown(other)),
             }),
         };
+        let interpolation = match self.interpolation.as_deref() {
+            None => None,
+            Some("bilinear") => Some(Interpolation::Bilinear),
+            Some("nearest-exact") => Some(Interpolation::Nearest),
+            Some(other) => return Err(unknown(other)),
+        };
         let crop = match self.crop {
             None => None,
             Some((kind, height, width)) => Some(match kind.as_str() {
@@ -61,6 +69,7 @@ impl Transform {
             scale: self.scale.into_iter().map(|value| value as f32).collect(),
             bias: self.bias.into_iter().map(|value| value as f32).collect(),
             resize,
+            interpolation,
             crop,
             mirror: self.mirror,
         };

@@ -119,7 +119,7 @@ def bilinear(image: np.ndarray, height: int, width: int) -> np.ndarray:
     """The documented resize of [h, w, c] in whole numbers: weights of 1/256, rounded down; the result rounded to nearest."""
 
     def places(length: int, out: int) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
-        step = (length << 32) // out
+        step = -((length << 32) // -out)
         at = np.array([max(0, x * step + step // 2 - (1 << 31)) for x in range(out)], np.int64)
         before = np.minimum(at >> 32, length - 1)
         weight = np.where(before == length - 1, 0, at >> 24 & 255)
@@ -154,6 +154,15 @@ def test_resizing_is_close_to_torchs_without_antialiasing(tmp_path: Any, size: t
         planes = torch.from_numpy(images).permute(0, 3, 1, 2).float()
         wanted = torch.nn.functional.interpolate(planes, size, mode="bilinear", align_corners=False, antialias=False)
         assert (found - wanted).abs().max() < near and (found - wanted).abs().mean() < 0.3
+
+
+def test_a_mask_takes_the_nearest_pixel_as_torch_does(lake: fb.Dataset) -> None:
+    for size in ((9, 7), (33, 41)):
+        loader = lake.pytorch(ROWS, columns=["mask", "image"], transforms={"mask": [T.Resize(size)], "image": [T.Resize(size, "nearest-exact")]})
+        found = next(iter(loader))
+        for name, planes in (("mask", lake["mask"][:ROWS][:, None]), ("image", lake["image"][:ROWS].transpose(0, 3, 1, 2))):
+            planes = torch.from_numpy(np.ascontiguousarray(planes))
+            assert torch.equal(found[name], torch.nn.functional.interpolate(planes, size, mode="nearest-exact"))
 
 
 def test_the_shorter_side_is_resized_and_the_middle_taken_as_in_torchvision(lake: fb.Dataset) -> None:
@@ -219,7 +228,7 @@ def test_an_epoch_that_is_run_again_or_in_another_process_has_the_same_pixels(la
 
 
 def test_columns_of_a_sample_are_cropped_and_flipped_alike(lake: fb.Dataset) -> None:
-    chain = [T.RandomResizedCrop(16), T.RandomHorizontalFlip()]
+    chain = [T.RandomResizedCrop(16, interpolation="bilinear"), T.RandomHorizontalFlip()]
     transforms = {"image": chain, "planes": chain, "mask": chain}
     for batch in lake.pytorch(32, columns=["image", "planes", "mask"], transforms=transforms):
         assert torch.equal(batch["image"], batch["planes"])
@@ -301,6 +310,7 @@ def test_a_transform_that_does_not_fit_its_column_is_refused_when_the_loader_is_
         ([T.ToDtype("nonsense")], "nonsense"),
         ([T.ToDtype("float32"), T.ToDtype("uint8")], "uint8 again"),
         ([T.ToMemoryFormat(torch.preserve_format)], "channels_last"),
+        ([T.Resize(8, "bicubic")], "interpolation = 'bicubic'"),
         ([T.Resize("large")], "size = 'large'"),
         ([T.CenterCrop((1, 2, 3))], "size = "),
         ([T.RandomCrop(0)], "size = 0"),

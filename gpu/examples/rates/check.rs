@@ -2,7 +2,7 @@
 
 use forebay_format::{Column as Schema, DType, Dim};
 use forebay_gpu::{Column, CudaDevice, Finishing, Options, Place, Route, Rows};
-use forebay_loader::finish::{Crop, Finish, Layout, Number, Resize, Scratch};
+use forebay_loader::finish::{Crop, Finish, Interpolation, Layout, Number, Resize, Scratch};
 
 use crate::{
     Result,
@@ -96,10 +96,11 @@ fn any_finish(random: &mut Random) -> Result<(Finish, Schema)> {
         1 => Some(Crop::Centre { height: cut, width: narrow }),
         _ => Some(Crop::Random { height: cut, width: narrow }),
     };
+    let interpolation = [None, Some(Interpolation::Nearest)][random.below(2)];
     let shape = match input {
         Layout::Interleaved => [height, width, channels],
         Layout::Planar => [channels, height, width],
     };
     let column = Schema::new("image", DType::U8, shape.map(|length| Dim::Fixed(length as u32)))?;
-    Ok((Finish { input: Some(input), output, number, scale, bias, resize, crop, mirror: 0.5 }, column))
+    Ok((Finish { input: Some(input), output, number, scale, bias, resize, interpolation, crop, mirror: 0.5 }, column))
 }

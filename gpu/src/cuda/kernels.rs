@@ -4,7 +4,7 @@
 use std::{ffi::c_void, ptr, sync::Arc};
 
 use cust::{module::Module, sys};
-use forebay_loader::finish::{CHANNELS, Layout, Number, Prepared, Window};
+use forebay_loader::finish::{CHANNELS, Interpolation, Layout, Number, Prepared, Window};
 
 use super::{
     context::{Context, check},
@@ -63,6 +63,7 @@ pub(crate) struct FinishLaunch {
     out_size: [u32; 2],
     in_planar: u32,
     out_planar: u32,
+    nearest: u32,
     number: u32,
     scale: [f32; CHANNELS],
     bias: [f32; CHANNELS],
@@ -82,6 +83,7 @@ impl FinishLaunch {
             out_size: prepared.out_size(),
             in_planar: u32::from(prepared.input() == Layout::Planar),
             out_planar: u32::from(prepared.output() == Layout::Planar),
+            nearest: u32::from(prepared.interpolation() == Interpolation::Nearest),
             number: match prepared.number() {
                 Number::U8 => 0,
                 Number::F16 => 1,

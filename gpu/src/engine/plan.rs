@@ -171,7 +171,7 @@ impl Column<'_> {
         for (row, window) in finishing.windows.iter().enumerate() {
             let output = self.output(row);
             let needed = finishing.prepared.row_bytes(window);
-            if output.end - output.start != needed as u64 || !window.is_inside() {
+            if output.end - output.start != needed as u64 || !finishing.prepared.fits(window) {
                 let bytes = output.end - output.start;
                 let reason = format!(
                     "row {row} of the batch has {bytes} bytes, and an image of {needed} is needed, with its part inside"

@@ -5,7 +5,7 @@
 //! output's numbers are one loop without branches over a line. All of it is exact up to the factor, so that the order of the
 //! two blends doesn't show.
 
-use super::{Layout, Number, Prepared, Window};
+use super::{Interpolation, Layout, Number, Prepared, Window};
 
 /// Memory that finishing a row needs, for use again with the next.
 #[derive(Clone, Debug, Default)]
@@ -50,11 +50,12 @@ pub(super) fn run(prepared: &Prepared, row: &[u8], window: &Window, out: &mut [u
     let size = window.size.map(|side| side as usize);
     let image = Image { row, size, channels, planar: prepared.input() == Layout::Planar };
     scratch.prepare(prepared, window);
+    let nearest = prepared.interpolation() == Interpolation::Nearest;
     let Scratch { across, straight, lines, scale, bias } = scratch;
     // A line of the output is one run of numbers, or one a plane.
     let (runs, length) = if planar { (channels, out_width) } else { (1, out_width * channels) };
     for y in 0..out_height {
-        let (above, below, down) = place(y as u32 + window.skip[0], window.step[0], window.part[0]);
+        let (above, below, down) = place(y as u32 + window.skip[0], window.step[0], window.part[0], nearest);
         let (above, below) = (above + window.corner[0], below + window.corner[0]);
         for line in [above, below] {
             lines[line as usize % 2].load(&image, line, across, *straight, planar);
@@ -76,9 +77,14 @@ pub(super) fn run(prepared: &Prepared, row: &[u8], window: &Window, out: &mut [u
 }
 
 /// Where pixel `x` of what is resized falls in a part of `length` pixels: the pixel before, the one after, and how far between
-/// them in 1/256, rounded down. Centres fall on centres.
-fn place(x: u32, step: u64, length: u32) -> (u32, u32, u32) {
-    let at = (u64::from(x) * step + step / 2).saturating_sub(1 << 31);
+/// them in 1/256, rounded down. Centres fall on centres. Or the pixel that its centre falls on.
+fn place(x: u32, step: u64, length: u32, nearest: bool) -> (u32, u32, u32) {
+    let centre = u64::from(x) * step + step / 2;
+    if nearest {
+        let before = ((centre >> 32) as u32).min(length - 1);
+        return (before, before, 0);
+    }
+    let at = centre.saturating_sub(1 << 31);
     let before = (at >> 32) as u32;
     if before >= length - 1 {
         return (length - 1, length - 1, 0);
@@ -91,10 +97,11 @@ impl Scratch {
     /// Makes it fit a window.
     fn prepare(&mut self, prepared: &Prepared, window: &Window) {
         let (channels, width) = (prepared.channels() as usize, prepared.out_size()[1]);
+        let nearest = prepared.interpolation() == Interpolation::Nearest;
         self.across.clear();
         self.across.extend((0..width).map(|x| {
             let x = if window.mirror { width - 1 - x } else { x } + window.skip[1];
-            let (left, _, weight) = place(x, window.step[1], window.part[1]);
+            let (left, _, weight) = place(x, window.step[1], window.part[1], nearest);
             Across { left: left + window.corner[1], weight }
         }));
         let unchanged = window.step[1] == 1 << 32 && !window.mirror;

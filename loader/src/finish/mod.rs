@@ -1,6 +1,7 @@
 //! What is done to a column of images on its way into a batch: resize, crop, mirror, scale, cast, lay out.
 //!
-//! All of it is one pass over the rows where they lie, and bilinear, without smoothing. [`Prepared::run`] is that pass on the
+//! All of it is one pass over the rows where they lie. Images are blended of the four pixels around, without smoothing, masks
+//! take the nearest. [`Prepared::run`] is that pass on the
 //! host and the oracle of every other device: results are equal to the bit, because positions and weights are fixed-point
 //! integers, what is blended is exact in an f32, and the one multiplication and one addition that follow are rounded the same
 //! way everywhere.
@@ -74,6 +75,15 @@ impl Number {
     }
 }
 
+/// What a pixel becomes whose centre falls between those of others.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Interpolation {
+    /// A blend of the four around it, by how near they are.
+    Bilinear,
+    /// The nearest of them: for numbers that name something, such as the classes of a mask.
+    Nearest,
+}
+
 /// The size that an image, or a part of it, becomes.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub enum Resize {
@@ -136,6 +146,8 @@ pub struct Finish {
     pub bias: Vec<f32>,
     /// How images are resized.
     pub resize: Option<Resize>,
+    /// Of what its pixels are made then. `None` takes it from the column: the nearest if its kind is a mask, or else a blend.
+    pub interpolation: Option<Interpolation>,
     /// Which part is left.
     pub crop: Option<Crop>,
     /// How probably an image is mirrored, left and right.
@@ -151,6 +163,7 @@ impl Default for Finish {
             scale: vec![1.0],
             bias: vec![0.0],
             resize: None,
+            interpolation: None,
             crop: None,
             mirror: 0.0,
         }

@@ -2,7 +2,7 @@
 
 use forebay_format::{Column, DType, Dim};
 
-use super::{CHANNELS, Crop, Finish, LONGEST, Layout, Number, Resize, Scratch, Window, host, window};
+use super::{CHANNELS, Crop, Finish, Interpolation, LONGEST, Layout, Number, Resize, Scratch, Window, host, window};
 use crate::{Error, Result};
 
 /// A [`Finish`] that was fitted to the rows of a column.
@@ -11,6 +11,7 @@ pub struct Prepared {
     column: String,
     pub(super) finish: Finish,
     input: Layout,
+    interpolation: Interpolation,
     /// Height and width of every row; `None` if each has its own.
     size: Option<[u32; 2]>,
     channels: u32,
@@ -74,6 +75,7 @@ impl Finish {
         Ok(Prepared {
             column: column.name.clone(),
             input,
+            interpolation: self.interpolation.unwrap_or_else(|| interpolation_of(column)),
             size,
             channels,
             out,
@@ -181,6 +183,11 @@ fn layout_of(column: &Column) -> Option<Layout> {
     }
 }
 
+/// How a column's images are resized, if nobody says so.
+fn interpolation_of(column: &Column) -> Interpolation {
+    if column.kind.name == "mask" { Interpolation::Nearest } else { Interpolation::Bilinear }
+}
+
 impl Prepared {
     /// The numbers of the result.
     #[must_use]
@@ -192,6 +199,12 @@ impl Prepared {
     #[must_use]
     pub fn input(&self) -> Layout {
         self.input
+    }
+
+    /// Of what pixels are made.
+    #[must_use]
+    pub fn interpolation(&self) -> Interpolation {
+        self.interpolation
     }
 
     /// The layout of the result.
@@ -274,6 +287,19 @@ impl Prepared {
         window.ok_or_else(|| self.error(format!("an image of {size:?} becomes longer than {LONGEST} pixels")))
     }
 
+    /// Whether a window's part lies in its image, and every pixel of the result in the part. Those of [`window`](Self::window) do.
+    #[must_use]
+    pub fn fits(&self, window: &Window) -> bool {
+        (0..2).all(|axis| {
+            let end = window.corner[axis].checked_add(window.part[axis]);
+            let resized = u64::from(window.skip[axis]) + u64::from(self.out[axis]);
+            let last = resized.checked_mul(window.step[axis]);
+            window.part[axis] > 0
+                && end.is_some_and(|end| end <= window.size[axis])
+                && last.is_some_and(|last| last <= (u64::from(window.part[axis]) << 32) + resized)
+        })
+    }
+
     /// Finishes one row on the host. The scratch memory may be used for any rows of this finish.
     ///
     /// # Errors
@@ -281,7 +307,7 @@ impl Prepared {
     /// [`out_row_bytes`](Self::out_row_bytes).
     pub fn run(&self, row: &[u8], window: &Window, out: &mut [u8], scratch: &mut Scratch) -> Result<()> {
         let needed = self.row_bytes(window);
-        if row.len() != needed || out.len() != self.out_row_bytes() || !window.is_inside() {
+        if row.len() != needed || out.len() != self.out_row_bytes() || !self.fits(window) {
             let (row, out, becomes) = (row.len(), out.len(), self.out_row_bytes());
             return Err(self.error(format!("a row of {row} bytes into {out}: {needed} and {becomes} are needed")));
         }

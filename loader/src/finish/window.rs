@@ -15,23 +15,12 @@ pub struct Window {
     pub corner: [u32; 2],
     /// Rows and columns of the part.
     pub part: [u32; 2],
-    /// Rows and columns of the part for each row and column of the resized part, in 2^-32.
+    /// Rows and columns of the part for each row and column of the resized part, in 2^-32, rounded up.
     pub step: [u64; 2],
     /// Rows and columns of the resized part that are cropped before the first that is left.
     pub skip: [u32; 2],
     /// Whether it is mirrored, left and right.
     pub mirror: bool,
-}
-
-impl Window {
-    /// Whether the part is in the image, and has pixels.
-    #[must_use]
-    pub fn is_inside(&self) -> bool {
-        (0..2).all(|axis| {
-            let end = self.corner[axis].checked_add(self.part[axis]);
-            self.part[axis] > 0 && end.is_some_and(|end| end <= self.size[axis])
-        })
-    }
 }
 
 /// Random numbers of one sample: SplitMix64 (Steele, Lea, Flood 2014).
@@ -83,7 +72,8 @@ pub(super) fn draw(prepared: &Prepared, size: [u32; 2], seed: u64) -> Option<Win
         Some(Crop::Centre { .. }) => [0, 1].map(|axis| half_to_even(resized[axis] - out[axis])),
         Some(Crop::Random { .. }) => [0, 1].map(|axis| draws.below(resized[axis] - out[axis] + 1)),
     };
-    let step = [0, 1].map(|axis| (u64::from(part[axis]) << 32) / u64::from(resized[axis]));
+    // Rounded up, so that a pixel that falls on another falls on it and not just before.
+    let step = [0, 1].map(|axis| (u64::from(part[axis]) << 32).div_ceil(u64::from(resized[axis])));
     Some(Window { size, corner, part, step, skip, mirror })
 }
 
@@ -104,7 +94,7 @@ fn half_to_even(rest: u32) -> u32 {
 }
 
 fn random_part(size: [u32; 2], area: (f64, f64), ratio: (f64, f64), draws: &mut Draws) -> ([u32; 2], [u32; 2]) {
-    let logs = (ratio.0.ln(), ratio.1.ln());
+    let logs = (ln(ratio.0), ln(ratio.1));
     let [height, width] = size.map(f64::from);
     for _ in 0..10 {
         let (area, ratio) = (height * width * draws.between(area), exp(draws.between(logs)));
@@ -141,12 +131,32 @@ fn exp(x: f64) -> f64 {
     sum
 }
 
+/// The natural logarithm of a positive, finite number, for the same reason as [`exp`].
+fn ln(x: f64) -> f64 {
+    // x = fraction * 2^exponent, with the fraction near 1; then 2 artanh((fraction - 1) / (fraction + 1)).
+    let (mut fraction, mut exponent) = (x, 0.0);
+    while fraction > 1.5 {
+        (fraction, exponent) = (fraction / 2.0, exponent + 1.0);
+    }
+    while fraction < 0.75 {
+        (fraction, exponent) = (fraction * 2.0, exponent - 1.0);
+    }
+    let z = (fraction - 1.0) / (fraction + 1.0);
+    let sum = (0..14).rev().fold(0.0, |sum, term| sum * z * z + 1.0 / f64::from(2 * term + 1));
+    exponent * std::f64::consts::LN_2 + 2.0 * z * sum
+}
+
 #[cfg(test)]
 mod tests {
-    use super::{exp, half_to_even, shorter};
+    use super::{exp, half_to_even, ln, shorter};
 
     #[test]
-    fn the_exponential_is_that_of_the_system_to_a_trillionth() {
+    fn the_exponential_and_the_logarithm_are_those_of_the_system_to_a_trillionth() {
+        for step in 1..4000 {
+            let x = f64::from(step) / 100.0;
+            assert!((ln(x) - x.ln()).abs() < 1e-12, "{x}");
+        }
+        assert!((ln(1e-300) / 1e-300_f64.ln() - 1.0).abs() < 1e-12 && ln(1.0) == 0.0);
         for step in -400..400 {
             let x = f64::from(step) / 100.0;
             assert!((exp(x) / x.exp() - 1.0).abs() < 1e-12, "{x}");

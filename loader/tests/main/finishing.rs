@@ -1,7 +1,7 @@
 //! What a finish makes of an image.
 
 use forebay_format::{DType, Dim};
-use forebay_loader::finish::{Crop, Finish, Layout, Number, Prepared, Resize, Scratch, Window};
+use forebay_loader::finish::{Crop, Finish, Interpolation, Layout, Number, Prepared, Resize, Scratch, Window};
 use half::{bf16, f16};
 use proptest::prelude::*;
 
@@ -20,9 +20,16 @@ fn model(prepared: &Prepared, row: &[u8], window: &Window) -> Vec<u8> {
     };
     let place = |x: usize, axis: usize| {
         let x = x as u64 + u64::from(window.skip[axis]);
-        let at = (x * window.step[axis] + window.step[axis] / 2).saturating_sub(1 << 31);
+        let centre = x * window.step[axis] + window.step[axis] / 2;
         let last = u64::from(window.part[axis]) - 1;
-        let (before, weight) = if at >> 32 >= last { (last, 0) } else { (at >> 32, at >> 24 & 255) };
+        let at = centre.saturating_sub(1 << 31);
+        let (before, weight) = if prepared.interpolation() == Interpolation::Nearest {
+            ((centre >> 32).min(last), 0)
+        } else if at >> 32 >= last {
+            (last, 0)
+        } else {
+            (at >> 32, at >> 24 & 255)
+        };
         let before = (before + u64::from(window.corner[axis])) as usize;
         (before, before + usize::from(weight > 0), weight)
     };
@@ -111,6 +118,43 @@ fn halving_an_image_blends_its_neighbours_in_equal_parts_and_doubling_keeps_its_
     let resized = |height, width| Finish { resize: Some(Resize::To { height, width }), ..plain() };
     assert_eq!(run(&resized(1, 2), &[2, 4], &[0, 10, 20, 30, 40, 50, 60, 70], 0), [25, 45]);
     assert_eq!(run(&resized(1, 4), &[1, 2], &[0, 100], 0), [0, 25, 75, 100]);
+}
+
+#[test]
+fn a_mask_takes_the_nearest_pixel_and_an_image_a_blend_unless_the_finish_says_so() {
+    let resize = Some(Resize::To { height: 1, width: 3 });
+    let row = [0, 10, 20, 30, 40];
+    let run_as = |kind: &str, interpolation| {
+        let mut column = fixed(&[1, 5]);
+        column.kind.name = kind.to_owned();
+        let prepared = Finish { resize, interpolation, ..plain() }.prepare(&column).unwrap();
+        let mut out = [0; 3];
+        prepared.run(&row, &prepared.window(0, [1, 5]).unwrap(), &mut out, &mut Scratch::default()).unwrap();
+        out
+    };
+    let (nearest, blend) = ([0, 20, 40], [3, 20, 37]);
+    assert_eq!(run_as("mask", None), nearest);
+    assert_eq!(run_as("image", None), blend);
+    assert_eq!(run_as("mask", Some(Interpolation::Bilinear)), blend);
+    assert_eq!(run_as("image", Some(Interpolation::Nearest)), nearest);
+}
+
+#[test]
+fn a_window_made_by_hand_that_does_not_fit_is_refused() {
+    let prepared = plain().prepare(&fixed(&[4, 6])).unwrap();
+    let window = prepared.window(0, [4, 6]).unwrap();
+    assert!(prepared.fits(&window));
+    let odd = [
+        Window { corner: [1, 0], ..window },
+        Window { corner: [u32::MAX, 0], ..window },
+        Window { part: [0, 6], ..window },
+        Window { skip: [0, 1], ..window },
+        Window { step: [u64::MAX, 1 << 32], ..window },
+    ];
+    for window in odd {
+        assert!(!prepared.fits(&window), "{window:?}");
+        assert!(prepared.run(&[0; 24], &window, &mut [0; 24], &mut Scratch::default()).is_err());
+    }
 }
 
 #[test]

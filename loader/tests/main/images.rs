@@ -3,7 +3,7 @@
 use std::collections::BTreeMap;
 
 use forebay_format::{Codec, Column, Compression, DType, Dim};
-use forebay_loader::finish::{Crop, Finish, Layout, Number, Resize};
+use forebay_loader::finish::{Crop, Finish, Interpolation, Layout, Number, Resize};
 use proptest::prelude::*;
 
 use super::support::Model;
@@ -30,10 +30,11 @@ fn layouts() -> impl Strategy<Value = Layout> {
 pub fn finishes() -> impl Strategy<Value = (Finish, Column)> {
     let values = prop::collection::vec(-300.0_f32..300.0, 5);
     let sides = (1_u32..24, 1_u32..24, 1_usize..24, 1_usize..24);
-    let geometry = (sides, 1_u32..=5, 0..4_u8, 0..3_u8, any::<bool>());
+    let geometry = (sides, 1_u32..=5, 0..4_u8, 0..3_u8, any::<bool>(), 0..4_u8);
     (layouts(), layouts(), numbers(), values.clone(), values, geometry, 0.0..=1.0_f64).prop_map(
-        |(input, output, number, mut scale, mut bias, (sides, channels, resize, crop, free), mirror)| {
+        |(input, output, number, mut scale, mut bias, (sides, channels, resize, crop, free, nearest), mirror)| {
             let (height, width, tall, wide) = sides;
+            let interpolation = if nearest == 0 { Some(Interpolation::Nearest) } else { None };
             let area = (0.08, 1.0);
             let (resize, resized) = match resize {
                 0 if !free => (None, [height as usize, width as usize]),
@@ -58,7 +59,8 @@ pub fn finishes() -> impl Strategy<Value = (Finish, Column)> {
             };
             scale.truncate(channels as usize);
             bias.truncate(channels as usize);
-            (Finish { input: Some(input), output, number, scale, bias, resize, crop, mirror }, column(&shape))
+            let input = Some(input);
+            (Finish { input, output, number, scale, bias, resize, interpolation, crop, mirror }, column(&shape))
         },
     )
 }

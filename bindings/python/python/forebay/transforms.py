@@ -20,7 +20,7 @@ A column of ``uint8`` images, ``[H, W, C]``, ``[C, H, W]`` or ``[H, W]``, of one
 batch size, the number of ranks, or whether the pixels are made on the CPU or a GPU, whose results are equal to the bit. The columns
 of one sample share it, so that an image and its mask are cropped and flipped alike.
 
-Resizing is bilinear, with the pixel centres of ``torch.nn.functional.interpolate(..., align_corners=False, antialias=False)``;
+A column of kind ``mask`` is resized by taking the nearest pixel, any other by blending, with the pixel centres of ``torch.nn.functional.interpolate(..., align_corners=False, antialias=False)``;
 weights are rounded down to 1/256. It does not smooth what it makes smaller, where torchvision's default does (``antialias=True``).
 Then everything is computed in float32 and rounded once, to nearest: an intermediate ``ToDtype`` doesn't round.
 """
@@ -62,9 +62,13 @@ class Resize:
     ----------
     size : int or (int, int)
         The length of the shorter side, whose ratio to the longer one is kept; or height and width.
+    interpolation : {"bilinear", "nearest-exact"}, optional
+        Of what pixels are made: a blend of the four around, or the nearest. By default the nearest for a column of kind ``mask``,
+        whose numbers name classes, and a blend for any other.
     """
 
     size: Size
+    interpolation: str | None = None
 
 
 @dataclass(frozen=True)
@@ -79,11 +83,14 @@ class RandomResizedCrop:
         Least and greatest area of the part, as shares of the image's.
     ratio : (float, float)
         Least and greatest ratio of its width to its height.
+    interpolation : {"bilinear", "nearest-exact"}, optional
+        As of :class:`Resize`.
     """
 
     size: Size
     scale: tuple[float, float] = (0.08, 1.0)
     ratio: tuple[float, float] = (3 / 4, 4 / 3)
+    interpolation: str | None = None
 
 
 @dataclass(frozen=True)
@@ -173,6 +180,7 @@ class _Fused:
         self.column = column
         self.resize: tuple[str, int, int] | None = None
         self.part: tuple[float, float, float, float] | None = None
+        self.interpolation: str | None = None
         self.crop: tuple[str, int, int] | None = None
         self.mirror: float | None = None
         self.dtype = "uint8"
@@ -221,6 +229,11 @@ class _Fused:
 
     def _resize(self, transform: Resize | RandomResizedCrop) -> None:
         height, width = self._size(transform.size)
+        if transform.interpolation is not None:
+            # As torchvision's InterpolationMode has it, too.
+            self.interpolation = str(getattr(transform.interpolation, "value", transform.interpolation))
+            if self.interpolation not in ("bilinear", "nearest-exact"):
+                raise self.fail(f"interpolation = {self.interpolation!r}: use 'bilinear' or 'nearest-exact'")
         if isinstance(transform, RandomResizedCrop):
             self.resize = ("part", height, width)
             (least, most), (narrow, wide) = self._pair("scale", transform.scale), self._pair("ratio", transform.ratio)
@@ -279,6 +292,7 @@ class _Fused:
             "column": self.column,
             "resize": self.resize,
             "part": self.part,
+            "interpolation": self.interpolation,
             "crop": self.crop,
             "mirror": self.mirror or 0.0,
             "dtype": self.dtype,
