@@ -84,6 +84,10 @@ impl Device for CachingDevice {
         self.device.name()
     }
 
+    fn concurrency(&self) -> usize {
+        self.device.concurrency()
+    }
+
     fn gather(&self, plan: GatherPlan) -> LoaderResult<Vec<Gathered>> {
         self.device.gather_through(plan, Some(self))
     }

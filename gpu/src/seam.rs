@@ -1,14 +1,9 @@
 //! A CUDA device as the loader's [`Device`].
 //!
-//! A mapped file is registered when its first row is asked for, and stays so while the device lives; the arena's blocks are
-//! registered when they are made. Texts, bytes and JSON are of no use on a GPU: they are gathered on the host.
+//! A mapped file is registered once for all loaders; the arena's blocks are registered when they are made. Texts, bytes and JSON are of no use on a GPU: they are gathered on the host.
 #![allow(unsafe_code)]
 
-use std::{
-    any::Any,
-    collections::HashMap,
-    sync::{Arc, Mutex, PoisonError},
-};
+use std::{any::Any, sync::Arc};
 
 use forebay_format::DType;
 use forebay_loader::{
@@ -18,7 +13,6 @@ use forebay_loader::{
         Source,
     },
 };
-use forebay_versioning::OpenFile;
 use rayon::prelude::*;
 
 use crate::{
@@ -26,17 +20,17 @@ use crate::{
     caching::{CachingDevice, Found},
     engine::{Arena, Column, CudaDevice, DeviceBuffer, Finishing, Options, Place, Region, Rows},
     fork,
+    registrar::Registrar,
 };
 
 /// A [`CudaDevice`] that loaders gather their batches with.
 #[derive(Debug)]
 pub struct CudaLoaderDevice {
+    files: Registrar,
     device: CudaDevice,
     host: Arc<HostDevice>,
     /// Verifies blocks, the first time that they are used.
     threads: rayon::ThreadPool,
-    /// The regions of mapped files, by the address of the map.
-    files: Mutex<HashMap<usize, Region>>,
 }
 
 impl CudaLoaderDevice {
@@ -52,8 +46,9 @@ impl CudaLoaderDevice {
             .thread_name(|index| format!("forebay-verify-{index}"))
             .build()
             .map_err(|error| refused(error.to_string()))?;
+        let files = Registrar::start(ordinal, options.at_once_bytes)?;
         let device = CudaDevice::open(ordinal, options)?;
-        Ok(Arc::new(Self { device, host, threads, files: Mutex::default() }))
+        Ok(Arc::new(Self { files, device, host, threads }))
     }
 
     /// The device.
@@ -68,32 +63,19 @@ impl CudaLoaderDevice {
         self.device.stats()
     }
 
-    fn file(&self, file: &Arc<OpenFile>, bytes: &[u8]) -> Result<Region, Error> {
-        let mut files = self.files.lock().unwrap_or_else(PoisonError::into_inner);
-        if let Some(region) = files.get(&(bytes.as_ptr() as usize)) {
-            return Ok(region.clone());
-        }
-        let owner: Arc<dyn Any + Send + Sync> = Arc::<OpenFile>::clone(file);
-        // SAFETY: the map stays as long as the file that goes along, and data files never change.
-        let region = unsafe { self.device.region(bytes, owner)? };
-        files.insert(bytes.as_ptr() as usize, region.clone());
-        Ok(region)
-    }
-
     /// The regions and places of a column's rows. Rows of mapped files are verified first. Rows that all are in a cache have
     /// no place.
     fn resolve(&self, column: &ColumnPlan, found: Option<&Found>) -> LoaderResult<(Vec<Region>, Vec<Place>)> {
         if found.is_some_and(Found::complete) {
             return Ok((Vec::new(), vec![Place { region: 0, offset: 0 }; column.sources.len()]));
         }
-        self.verify(column)?;
         let mut regions = Vec::with_capacity(column.regions.len());
         let mut starts = Vec::with_capacity(column.regions.len());
         for region in &column.regions {
             let (region, start) = match region {
                 PlanRegion::Mapped(mapped) => {
                     let map = mapped.file.map().ok_or_else(|| strange(column, "a file that isn't mapped"))?;
-                    (self.file(&mapped.file, map.as_slice()).map_err(failed)?, 0)
+                    (self.files.region(&self.device, &mapped.file, map.as_slice()).map_err(failed)?, 0)
                 }
                 PlanRegion::Arena(arena) => {
                     let arena = (arena.buffer() as &dyn Any).downcast_ref::<Arena>();
@@ -105,6 +87,7 @@ impl CudaLoaderDevice {
             regions.push(region);
             starts.push(start);
         }
+        self.verify(column)?;
         let place = |row: usize| {
             let source = column.sources[row];
             let offset = match column.regions.get(source.region as usize) {
@@ -124,8 +107,17 @@ impl CudaLoaderDevice {
 
     /// Verifies the rows of mapped files that aren't yet, by several threads.
     fn verify(&self, column: &ColumnPlan) -> LoaderResult<()> {
+        // To look for each row costs more than all else that is done for a small one: most files are verified as a whole.
+        let open = column.regions.iter().map(|region| match region {
+            PlanRegion::Mapped(mapped) => !self.files.is_verified(mapped),
+            PlanRegion::Arena(_) => false,
+        });
+        let open: Vec<bool> = open.collect();
+        if !open.contains(&true) {
+            return Ok(());
+        }
         let mapped = |source: &Source| match column.regions.get(source.region as usize) {
-            Some(PlanRegion::Mapped(mapped)) => Some((mapped, source.at as u32)),
+            Some(PlanRegion::Mapped(mapped)) if open[source.region as usize] => Some((mapped, source.at as u32)),
             _ => None,
         };
         let rows = column.sources.iter().filter_map(mapped);
@@ -145,6 +137,11 @@ impl CudaLoaderDevice {
 impl Device for CudaLoaderDevice {
     fn name(&self) -> String {
         format!("cuda:{} ({})", self.device.ordinal(), self.device.name())
+    }
+
+    /// As many as there are slots: while one batch is asked of the device, the places of others are looked up.
+    fn concurrency(&self) -> usize {
+        self.device.slots()
     }
 
     fn gather(&self, plan: GatherPlan) -> LoaderResult<Vec<Gathered>> {

@@ -130,6 +130,39 @@ fn images_are_finished_on_the_device_as_on_the_host() {
 }
 
 #[test]
+fn files_are_registered_behind_the_first_batches_which_come_by_way_of_the_cpu() {
+    let mock = Mock::start();
+    let (_folder, storage) = folder();
+    Model::random(columns(), 150, 5).write(storage.clone(), 3);
+    let options = LoaderOptions { batch_size: 24, shuffle: Shuffle::Global, ..LoaderOptions::default() };
+    let expected = epochs(storage.clone(), &options, HostDevice::new(2).unwrap(), 30);
+    let device = CudaLoaderDevice::open(0, Options { at_once_bytes: 0, ..mock.options() }).unwrap();
+    // Batches come right before, while and after the files are registered.
+    assert_eq!(epochs(storage.clone(), &options, device.clone(), 30), expected);
+    let until = Instant::now() + Duration::from_secs(20);
+    while mock.get(Setting::Registrations) < 3 && Instant::now() < until {
+        std::thread::sleep(Duration::from_millis(1));
+    }
+    assert_eq!(epochs(storage, &options, device.clone(), 30), expected);
+    let stats = device.stats();
+    assert!(stats.columns.values().all(|column| column.refused.is_none()), "{stats:?}");
+}
+
+#[test]
+fn a_file_that_no_table_holds_any_more_is_let_go_of_when_the_next_comes() {
+    let mock = Mock::start();
+    let device = CudaLoaderDevice::open(0, mock.options()).unwrap();
+    let options = LoaderOptions { batch_size: 24, ..LoaderOptions::default() };
+    for _ in 0..10 {
+        let (_folder, storage) = folder();
+        Model::random(columns(), 60, 5).write(storage.clone(), 1);
+        drop(epochs(storage, &options, device.clone(), 1));
+        // What the arena has stays; of files there are the newest one and perhaps the one before.
+        assert!(mock.get(Setting::Registrations) < 8, "{}", mock.get(Setting::Registrations));
+    }
+}
+
+#[test]
 fn a_wrong_byte_of_a_mapped_file_is_an_error_and_never_reaches_the_device() {
     let mock = Mock::start();
     let (folder, storage) = folder();

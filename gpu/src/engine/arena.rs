@@ -48,7 +48,8 @@ impl Arenas {
         // SAFETY: the pages live as long as the `Arc` that goes along. They are written only through an `Arena`, whose owner
         // hands it to a device only once it is filled and keeps it as it is while a batch reads from it.
         let region =
-            unsafe { Region::new(&self.context, &self.registered, pages.bytes(), Arc::<Pages>::clone(&pages))? };
+            unsafe { Region::new(&self.context, &self.registered, pages.bytes(), Arc::<Pages>::clone(&pages)) };
+        region.register()?;
         // The last is the first to be used.
         let block = |index| Block { region: region.clone(), pages: Arc::clone(&pages), offset: index * size, size };
         blocks.extend((0..pages.length / size).rev().map(block));

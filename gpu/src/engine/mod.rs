@@ -40,6 +40,7 @@ pub use region::Region;
 use crate::{
     LIBRARY, Result, Route, Stats,
     cuda::{BatchCopier, Context, Event, FinishLaunch, GatherLaunch, Kernels, upload},
+    headroom,
 };
 
 /// How a device is used.
@@ -47,8 +48,12 @@ use crate::{
 pub struct Options {
     /// The driver's library. The first that a process loads is the one that it keeps.
     pub library: PathBuf,
-    /// Bytes of host memory that may be registered or pinned.
+    /// Bytes of host memory that may be registered or pinned: by default three quarters of what the machine and the process's
+    /// control groups have, up to 64 GiB.
     pub registered_bytes: u64,
+    /// Mapped files are registered when their first row is asked for until they are this many bytes; the rest follows on a
+    /// thread of its own, so that the first batch doesn't wait for it.
+    pub at_once_bytes: u64,
     /// Bytes of device memory that batches, those handed out included, may take.
     pub device_bytes: u64,
     /// Batches that may be under way at once.
@@ -66,7 +71,8 @@ impl Default for Options {
     fn default() -> Self {
         Self {
             library: PathBuf::from(LIBRARY),
-            registered_bytes: 64 << 30,
+            registered_bytes: headroom::pinnable().min(64 << 30),
+            at_once_bytes: 1 << 30,
             device_bytes: 8 << 30,
             slots: 4,
             threads: std::thread::available_parallelism().map_or(1, usize::from).min(16),
@@ -148,6 +154,12 @@ impl CudaDevice {
         self.context.ordinal()
     }
 
+    /// Batches that may be under way at once.
+    #[must_use]
+    pub fn slots(&self) -> usize {
+        self.options.slots.max(1)
+    }
+
     /// Makes `memory` one that rows can be gathered from: registers it, if the driver and the budget allow that.
     ///
     /// # Safety
@@ -157,6 +169,17 @@ impl CudaDevice {
     /// # Errors
     /// [`Error::Missing`](crate::Error::Missing) in a forked child. A refusal is no error: see [`Region::refused`].
     pub unsafe fn region(&self, memory: &[u8], owner: Arc<dyn Any + Send + Sync>) -> Result<Region> {
+        // SAFETY: the caller's promise.
+        let region = unsafe { self.unregistered(memory, owner) };
+        region.register()?;
+        Ok(region)
+    }
+
+    /// Memory that rows can be gathered from, by way of the CPU until [`Region::register`] was called.
+    ///
+    /// # Safety
+    /// As for [`region`](Self::region).
+    pub unsafe fn unregistered(&self, memory: &[u8], owner: Arc<dyn Any + Send + Sync>) -> Region {
         // SAFETY: the caller's promise.
         unsafe { Region::new(&self.context, &self.registered, memory, owner) }
     }

@@ -1,7 +1,12 @@
 //! Memory that rows are gathered from.
 #![allow(unsafe_code)]
 
-use std::{any::Any, ops::Range, slice, sync::Arc};
+use std::{
+    any::Any,
+    ops::Range,
+    slice,
+    sync::{Arc, OnceLock},
+};
 
 use super::budget::{Budget, Share};
 use crate::{
@@ -18,9 +23,9 @@ pub struct Region(Arc<Inner>);
 #[derive(Debug)]
 struct Inner {
     // In this order: the registration ends before its memory does.
-    registered: Option<Registered>,
-    _share: Option<Share>,
-    refused: Option<String>,
+    registered: OnceLock<Result<(Registered, Share), String>>,
+    context: Arc<Context>,
+    budget: Arc<Budget>,
     start: usize,
     length: usize,
     _owner: Owner,
@@ -37,6 +42,8 @@ impl std::fmt::Debug for Owner {
 }
 
 impl Region {
+    /// Memory that isn't registered yet.
+    ///
     /// # Safety
     /// `memory` stays mapped and unchanged while `owner` lives.
     pub(super) unsafe fn new(
@@ -44,26 +51,39 @@ impl Region {
         budget: &Arc<Budget>,
         memory: &[u8],
         owner: Arc<dyn Any + Send + Sync>,
-    ) -> Result<Self> {
-        let try_register = || {
-            let share = budget.take(memory.len() as u64)?;
-            // SAFETY: the memory stays as long as `owner`, which outlives the registration here.
-            Ok((unsafe { register(context, memory) }?, share))
-        };
-        let (registered, share, refused) = match try_register() {
-            _ if memory.is_empty() => (None, None, None),
-            Ok((registered, share)) => (Some(registered), Some(share), None),
-            Err(refused @ (Error::Call { .. } | Error::Budget { .. })) => (None, None, Some(refused.to_string())),
-            Err(error) => return Err(error),
-        };
-        Ok(Self(Arc::new(Inner {
-            registered,
-            _share: share,
-            refused,
+    ) -> Self {
+        Self(Arc::new(Inner {
+            registered: OnceLock::new(),
+            context: Arc::clone(context),
+            budget: Arc::clone(budget),
             start: memory.as_ptr() as usize,
             length: memory.len(),
             _owner: Owner { _owner: owner },
-        })))
+        }))
+    }
+
+    /// Registers it, if the driver and the budget allow that: a refusal is no error. Batches may be gathered meanwhile.
+    ///
+    /// # Errors
+    /// [`Error::Missing`] in a forked child.
+    pub fn register(&self) -> Result<()> {
+        let inner = &*self.0;
+        if inner.length == 0 || inner.registered.get().is_some() {
+            return Ok(());
+        }
+        let try_register = || {
+            let share = inner.budget.take(inner.length as u64)?;
+            // SAFETY: the memory stays as long as the owner, which outlives the registration here.
+            Ok((unsafe { register(&inner.context, self.bytes(0..inner.length)) }?, share))
+        };
+        let outcome = match try_register() {
+            Ok(registered) => Ok(registered),
+            Err(refused @ (Error::Call { .. } | Error::Budget { .. })) => Err(refused.to_string()),
+            Err(error) => return Err(error),
+        };
+        // Who comes second gives its registration back.
+        let _ = inner.registered.set(outcome);
+        Ok(())
     }
 
     /// Bytes of it.
@@ -81,7 +101,12 @@ impl Region {
     /// Why its memory isn't registered, if it isn't: devices then get its rows by way of the CPU.
     #[must_use]
     pub fn refused(&self) -> Option<&str> {
-        self.0.refused.as_deref()
+        match self.0.registered.get() {
+            Some(Ok(_)) => None,
+            Some(Err(refused)) => Some(refused),
+            None if self.is_empty() => None,
+            None => Some("its registration is under way"),
+        }
     }
 
     /// Some of the bytes, which a row is in.
@@ -94,7 +119,7 @@ impl Region {
 
     /// The device address of byte `offset`, if the memory is registered.
     pub(super) fn device_address(&self, offset: u64) -> Option<u64> {
-        let registered = self.0.registered.as_ref()?;
+        let (registered, _) = self.0.registered.get()?.as_ref().ok()?;
         Some(registered.device_address(self.0.start as *const u8).wrapping_add(offset))
     }
 
