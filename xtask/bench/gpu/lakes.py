@@ -38,7 +38,8 @@ class Lake:
             if len(ds) == self.rows:
                 return
             shutil.rmtree(self.url)
-        ds = fb.create(self.url, {"image": f"uint8[{','.join(map(str, self.shape))}]", "id": "int64"})
+        image = fb.Image(self.shape, layout="CHW") if len(self.shape) == 3 else f"uint8[{self.row}]"
+        ds = fb.create(self.url, {"image": image, "id": "int64"})
         part = max(1, (256 << 20) // self.row)
         for first in range(0, self.rows, part):
             ids = np.arange(first, min(first + part, self.rows))

@@ -84,6 +84,28 @@ def check(loader: Any, lake: Lake) -> None:
     check_ids(torch.cat(ids).cpu().numpy(), lake.rows)
 
 
+def finish(bench: Bench) -> None:
+    """Images cropped at random, resized, mirrored, normalised, as bfloat16 in channels_last, in the same pass."""
+    from forebay import transforms as T
+
+    lake, link = bench.lake("images"), bench.link
+    train = [
+        T.RandomResizedCrop(224), T.RandomHorizontalFlip(), T.ToDtype("bfloat16", scale=True),
+        T.Normalize(mean=[0.485, 0.456, 0.406], std=[0.229, 0.224, 0.225]), T.ToMemoryFormat("channels_last"),
+    ]  # fmt: skip
+    loader = bench.loader(lake, transforms={"image": train})
+    epoch(loader, 0)
+    took = [epoch(loader, number)[1] for number in range(1, EPOCHS + 1)]
+    rate = lake.rows / statistics.median(one.seconds for one in took)
+    bench.report.rate("images, cropped, flipped, normalised to bf16", rate, "images/s", link / (lake.row + 8), bar=0.80)
+    bench.report.cost("  cores busy", statistics.median(one.cores for one in took), "cores", None)
+    loader.set_epoch(0)
+    on_host = iter(bench.loader(lake, transforms={"image": train}, device="cpu"))
+    for _, ours, theirs in zip(range(4), loader, on_host):
+        if not torch.equal(ours["image"].cpu(), theirs["image"]) or not torch.equal(ours["id"].cpu(), theirs["id"]):
+            raise AssertionError("the host finishes images differently")
+
+
 def rows(bench: Bench) -> None:
     """Rows of other sizes, in batches of 256 and of about 16 MB."""
     for name, bar in (("rows-151875", 0.85), ("rows-24576", 0.85), ("rows-1024", 0.5), ("rows-1000", 0.5)):
@@ -167,9 +189,21 @@ def cache(bench: Bench) -> None:
         bench.report.rate(f"images in the device cache, batch {batch:,}", rate / 1e9, "GB/s", near / 1e9, bar=0.5)
         bench.report.cost("  cores busy", statistics.median(one.cores for one in took), "cores", None)
         bench.report.say(f"   {first.seconds:.2f} s for the epoch that fills it; {loader.stats()['device']['cache']}")
+        bench.report.say(f"   {kernel_rate(loader, lake) / 1e9:,.0f} GB/s while the kernel runs")
         check(loader, lake)
         del loader
         torch.cuda.empty_cache()
+
+
+def kernel_rate(loader: Any, lake: Lake) -> float:
+    """Bytes a second of the kernel that gathers from the cache, by itself."""
+    rows_ = 0
+    with torch.profiler.profile(activities=[torch.profiler.ProfilerActivity.CUDA]) as profile:
+        for _, batch in zip(range(10), loader):
+            rows_ += len(batch["id"])
+        torch.cuda.synchronize()
+    kernels = [event for event in profile.events() if event.name == "forebay_gather"]
+    return rows_ * lake.row / (sum(event.time_range.elapsed_us() for event in kernels[: 10]) / 1e6)
 
 
 def start(bench: Bench) -> None:
@@ -255,6 +289,6 @@ print(json.dumps([seen[9], seen[-1], torch.cuda.memory_reserved(), loader.stats(
 
 
 SECTIONS: dict[str, Callable[[Bench], None]] = {
-    "images": images, "rows": rows, "cache": cache, "budget": budget, "start": start, "training": training, "others": others,
+    "images": images, "finish": finish, "rows": rows, "cache": cache, "budget": budget, "start": start, "training": training, "others": others,
     "ranks": ranks, "holds": holds, "soak": soak,
 }  # fmt: skip
