@@ -28,7 +28,8 @@ pub(crate) struct Registrar {
     files: Mutex<HashMap<usize, Mapped>>,
     /// Bytes that are still to be registered before the first row is gathered, rather than behind.
     at_once: Mutex<u64>,
-    // In this order on drop: the thread ends once nobody can send.
+    /// Lets the thread start; `None` once it did.
+    gate: Mutex<Option<mpsc::Sender<()>>>,
     later: Option<mpsc::Sender<Region>>,
     thread: Option<JoinHandle<()>>,
     stop: Arc<AtomicBool>,
@@ -45,9 +46,14 @@ struct Mapped {
 impl Registrar {
     pub(crate) fn start(ordinal: u32, at_once: u64) -> Result<Self> {
         let (later, regions) = mpsc::channel::<Region>();
+        let (open, gate) = mpsc::channel();
         let stop = Arc::new(AtomicBool::new(false));
         let stopped = Arc::clone(&stop);
         let work = move || {
+            // Nobody opens it any more: the device goes.
+            if gate.recv().is_err() {
+                return;
+            }
             for region in regions {
                 // The one error is that of a forked child, which has no such thread.
                 if stopped.load(Ordering::SeqCst) || region.register().is_err() {
@@ -58,7 +64,15 @@ impl Registrar {
         let thread = std::thread::Builder::new().name(format!("forebay-register-{ordinal}")).spawn(work);
         let thread = thread.map_err(|error| Error::Threads { reason: error.to_string() })?;
         let (files, at_once) = (Mutex::default(), Mutex::new(at_once));
-        Ok(Self { files, at_once, later: Some(later), thread: Some(thread), stop })
+        Ok(Self { files, at_once, gate: Mutex::new(Some(open)), later: Some(later), thread: Some(thread), stop })
+    }
+
+    /// From now on files are registered. Until then the driver, which does one thing at a time, is left to the first batches.
+    pub(crate) fn open_gate(&self) {
+        if let Some(open) = self.gate.lock().unwrap_or_else(PoisonError::into_inner).take() {
+            // The thread only ends once the device goes.
+            let _ = open.send(());
+        }
     }
 
     /// The region of a file's map.
@@ -113,6 +127,8 @@ impl Registrar {
 impl Drop for Registrar {
     fn drop(&mut self) {
         self.stop.store(true, Ordering::SeqCst);
+        // The thread ends once nobody can send.
+        *self.gate.get_mut().unwrap_or_else(PoisonError::into_inner) = None;
         self.later = None;
         // A forked child has no such thread to wait for.
         if let Some(thread) = self.thread.take()

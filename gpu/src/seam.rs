@@ -3,7 +3,13 @@
 //! A mapped file is registered once for all loaders; the arena's blocks are registered when they are made. Texts, bytes and JSON are of no use on a GPU: they are gathered on the host.
 #![allow(unsafe_code)]
 
-use std::{any::Any, sync::Arc};
+use std::{
+    any::Any,
+    sync::{
+        Arc,
+        atomic::{AtomicU64, Ordering},
+    },
+};
 
 use forebay_format::DType;
 use forebay_loader::{
@@ -31,7 +37,12 @@ pub struct CudaLoaderDevice {
     host: Arc<HostDevice>,
     /// Verifies blocks, the first time that they are used.
     threads: rayon::ThreadPool,
+    /// Batches so far.
+    gathered: AtomicU64,
 }
+
+/// As many batches come before files are registered behind them.
+const FIRST_BATCHES: u64 = 6;
 
 impl CudaLoaderDevice {
     /// Opens device `ordinal`.
@@ -48,7 +59,7 @@ impl CudaLoaderDevice {
             .map_err(|error| refused(error.to_string()))?;
         let files = Registrar::start(ordinal, options.at_once_bytes)?;
         let device = CudaDevice::open(ordinal, options)?;
-        Ok(Arc::new(Self { files, device, host, threads }))
+        Ok(Arc::new(Self { files, device, host, threads, gathered: AtomicU64::new(0) }))
     }
 
     /// The device.
@@ -206,6 +217,10 @@ impl CudaLoaderDevice {
         // The batch reads from the plan's files and arenas until it is there.
         let kept = Box::new(plan.clone());
         let gathered = self.device.gather(&columns, &extras, kept).map_err(failed)?;
+        // A consumer that got so far has its first batches, and more are on their way.
+        if self.gathered.fetch_add(1, Ordering::Relaxed) == FIRST_BATCHES {
+            self.files.open_gate();
+        }
         let mut extras = gathered.extras.into_iter().map(boxed);
         let all = plan.columns.iter().zip(gathered.columns).map(|(column, values)| Gathered {
             values: boxed(values),

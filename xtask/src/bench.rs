@@ -4,8 +4,9 @@ use crate::delay::Proxy;
 use crate::repo::Repo;
 use crate::server::Server;
 use crate::venv::{Set, Venv};
-use crate::wheel;
+use crate::{gpu, wheel};
 use anyhow::{Context, Result, bail};
+use std::path::Path;
 use std::process::{Command, ExitCode};
 use std::time::Duration;
 
@@ -35,6 +36,8 @@ enum Name {
     Local,
     /// An S3 server on loopback behind 20 ms a request: first batch, epoch.
     S3,
+    /// Batches in a GPU's memory. Also builds a folder that measures on another machine, without cargo.
+    Gpu,
 }
 
 pub(crate) fn run(repo: &Repo, args: &Args) -> Result<ExitCode> {
@@ -61,6 +64,7 @@ fn ready(repo: &Repo, args: &Args) -> Result<(Command, Option<Server>)> {
     let script = match args.name {
         Name::Local => "local.py",
         Name::S3 => "s3.py",
+        Name::Gpu => return Ok((gpu_bench(repo, args, &wheel)?, None)),
     };
     let mut bench = venv.command("python");
     bench.arg(repo.root.join("xtask").join("bench").join(script));
@@ -75,7 +79,7 @@ fn ready(repo: &Repo, args: &Args) -> Result<(Command, Option<Server>)> {
     // libgomp's busy waiting would take the cores from what is measured.
     bench.env("OMP_WAIT_POLICY", "passive").env("FOREBAY_BENCH_WHEEL", wheel);
     let server = match args.name {
-        Name::Local => None,
+        Name::Local | Name::Gpu => None,
         Name::S3 => {
             let mut server = Server::seaweed(repo, &venv)?;
             server.make_bucket("bench")?;
@@ -88,4 +92,19 @@ fn ready(repo: &Repo, args: &Args) -> Result<(Command, Option<Server>)> {
         }
     };
     Ok((bench, server))
+}
+
+/// The bench for GPUs, whose folder is built whether or not it can run here.
+fn gpu_bench(repo: &Repo, args: &Args, wheel: &Path) -> Result<Command> {
+    let folder = gpu::folder(repo, wheel)?;
+    println!("built {}: copy it to a machine with a GPU and run `python3 bench.py` in it", repo.short(&folder));
+    let mut bench = Command::new(gpu::python()?);
+    bench.arg(folder.join("bench.py")).arg("--folder").arg(repo.target.join("bench").join("gpu"));
+    if args.json {
+        bench.arg("--json");
+    }
+    if let Some(rows) = args.rows {
+        bench.args(["--gib", &format!("{}", rows as f64 * 150_528.0 / f64::from(1 << 30))]);
+    }
+    Ok(bench)
 }

@@ -6,6 +6,7 @@ mod codegen;
 mod delay;
 mod demo;
 mod elf;
+mod gpu;
 mod plain;
 mod repo;
 mod server;

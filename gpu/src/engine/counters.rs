@@ -29,7 +29,7 @@ impl Counters {
             let refused = || column.regions.iter().find_map(|region| region.refused()).map(str::to_owned);
             match stats.columns.get_mut(column.name) {
                 Some(known) => {
-                    if known.route != route {
+                    if known.route != route || known.refused.is_some() {
                         known.refused = refused();
                     }
                     known.route = route;

@@ -27,8 +27,18 @@ pub(crate) struct Planned {
     pub(crate) step: u64,
     pub(crate) positions: Vec<u64>,
     pub(crate) rows: Vec<u64>,
-    /// The rows of each column, in order of the batch.
-    pub(crate) columns: Vec<Vec<Place>>,
+    /// The rows of each column.
+    pub(crate) columns: Vec<Places>,
+}
+
+/// Where the rows of a column are or will be.
+#[derive(Debug, Default)]
+pub(crate) struct Places {
+    /// The mapped files among them, and the column's place in each. A row names its file by number: to count its holders row
+    /// by row, on two threads at once, would take most of the time that planning takes.
+    pub(crate) files: Vec<(Arc<OpenFile>, usize)>,
+    /// The rows, in order of the batch.
+    pub(crate) rows: Vec<Place>,
 }
 
 /// Where a row of a column is or will be.
@@ -36,10 +46,8 @@ pub(crate) struct Planned {
 pub(crate) enum Place {
     /// In a mapped file.
     Mapped {
-        /// The file.
-        file: Arc<OpenFile>,
-        /// The column's place in it.
-        position: usize,
+        /// The file, by its place in [`Places::files`].
+        file: u32,
         /// The row in it.
         row: u32,
     },
@@ -160,7 +168,7 @@ impl Builder {
 
     /// Waits until all blocks of a batch are there.
     fn wait(&self, planned: &Planned) -> Result<(), Cause> {
-        let slots = || planned.columns.iter().flatten().flat_map(Place::slots);
+        let slots = || planned.columns.iter().flat_map(|places| &places.rows).flat_map(Place::slots);
         let mut missing: Vec<&Slot> = slots().map(|slot| &**slot).collect();
         let (mut answered, mut since) = (self.shared.answered.load(Ordering::SeqCst), Instant::now());
         loop {
@@ -201,14 +209,16 @@ impl Builder {
         Error::Stalled { after: self.job.options.stall_timeout, waiting }
     }
 
-    fn column_plan(&self, column: &JobColumn, places: &[Place]) -> Result<ColumnPlan, Cause> {
-        let mut draft = Draft::new(column, places.len());
-        for place in places {
+    fn column_plan(&self, column: &JobColumn, places: &Places) -> Result<ColumnPlan, Cause> {
+        let mut draft = Draft::new(column, places.rows.len());
+        // These are the first regions, so that a mapped row's file is its region.
+        draft.regions.extend(places.files.iter().map(|(file, position)| {
+            let (file, verify) = (file.clone(), self.job.options.verify);
+            Region::Mapped(MappedColumn { file, column: *position, verify })
+        }));
+        for place in &places.rows {
             match place {
-                Place::Mapped { file, position, row } => {
-                    let region = draft.mapped(file, *position, self.job.options.verify);
-                    draft.sources.push(Source { region, at: u64::from(*row) });
-                }
+                Place::Mapped { file, row } => draft.sources.push(Source { region: *file, at: u64::from(*row) }),
                 Place::Fetched { row, values, validity } => {
                     let block = match values {
                         Some(slot) => Some(slot.get()?.ok_or(Error::Died { thread: "fetch" })?),
@@ -259,7 +269,7 @@ impl Place {
 /// A column plan in the making.
 struct Draft {
     regions: Vec<Region>,
-    /// Regions by the address of their file or arena buffer.
+    /// Regions by the address of their arena buffer.
     known: HashMap<usize, u32>,
     last: Option<(usize, u32)>,
     sources: Vec<Source>,
@@ -297,10 +307,6 @@ impl Draft {
         }
         self.last = Some((address, region));
         region
-    }
-
-    fn mapped(&mut self, file: &Arc<OpenFile>, column: usize, verify: forebay_versioning::Verify) -> u32 {
-        self.region(Arc::as_ptr(file) as usize, || Region::Mapped(MappedColumn { file: file.clone(), column, verify }))
     }
 
     /// Adds a row of a block, or one without bytes.

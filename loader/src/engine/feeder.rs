@@ -18,7 +18,7 @@ use tokio::{runtime::Handle, sync::Semaphore};
 use super::{
     Job, Shared,
     atom::Atom,
-    builder::{Place, Planned},
+    builder::{Place, Places, Planned},
     cache::{Cache, Slot},
     fetch::{Extent, Limits},
 };
@@ -283,14 +283,22 @@ impl Feeder {
     }
 
     /// Where the rows of a batch are, of one column.
-    fn places(&mut self, column: usize, locations: &[Location]) -> Result<Vec<Place>> {
-        let mut places = Vec::with_capacity(locations.len());
+    fn places(&mut self, column: usize, locations: &[Location]) -> Result<Places> {
+        let mut places = Places { files: Vec::new(), rows: Vec::with_capacity(locations.len()) };
         let nullable = self.job.columns[column].column.nullable;
+        let mut numbers: Vec<Option<u32>> = vec![None; self.files[column].len()];
         for location in locations {
-            let file = self.file(column, location.fragment)?;
             let row = location.row;
+            if let Some(file) = numbers[location.fragment] {
+                places.rows.push(Place::Mapped { file, row });
+                continue;
+            }
+            let file = self.file(column, location.fragment)?;
             if file.mapped {
-                places.push(Place::Mapped { file: file.file, position: file.position, row });
+                let number = places.files.len() as u32;
+                numbers[location.fragment] = Some(number);
+                places.files.push((file.file, file.position));
+                places.rows.push(Place::Mapped { file: number, row });
                 continue;
             }
             let (values, validity) = file.atoms_of(column, *location, nullable);
@@ -298,7 +306,7 @@ impl Feeder {
                 None => Ok(None),
                 Some(atom) => self.cache.take(&atom.key).map(Some).ok_or(Error::Died { thread: "feeder" }),
             };
-            places.push(Place::Fetched { row, values: take(values)?, validity: take(validity)? });
+            places.rows.push(Place::Fetched { row, values: take(values)?, validity: take(validity)? });
         }
         Ok(places)
     }
