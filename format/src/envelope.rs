@@ -23,7 +23,13 @@ use crate::{
 pub(crate) const MAGIC: [u8; 8] = *b"\x89FOREBAY";
 /// The format version that this crate writes, and the latest that it reads.
 pub(crate) const VERSION: u16 = 1;
-/// The feature bits that this crate knows.
+/// Feature bit 0: rows were deleted or overlaid.
+pub(crate) const EDITS: u64 = 1 << 0;
+/// Feature bit 1: a table has a key, which a writer must keep.
+pub(crate) const KEYS: u64 = 1 << 1;
+/// The feature bits that this crate knows in metadata objects.
+const META_FEATURES: u64 = EDITS | KEYS;
+/// The feature bits that this crate knows in data files, and writes.
 pub(crate) const FEATURES: u64 = 0;
 
 const HEADER: usize = 32;
@@ -31,15 +37,15 @@ const HEADER: usize = 32;
 /// The most bytes that a metadata object may have.
 pub(crate) const MAX_META_BYTES: usize = 16 << 20;
 
-/// Wraps `payload` as an object of `kind`.
-pub(crate) fn seal(what: &str, kind: [u8; 4], payload: &[u8]) -> Result<Vec<u8>> {
+/// Wraps `payload` as an object of `kind` that needs `features` of its reader.
+pub(crate) fn seal(what: &str, kind: [u8; 4], features: u64, payload: &[u8]) -> Result<Vec<u8>> {
     check_size(what, HEADER + payload.len())?;
     let mut bytes = Vec::with_capacity(HEADER + payload.len());
     bytes.extend_from_slice(&MAGIC);
     bytes.extend_from_slice(&kind);
     bytes.extend_from_slice(&VERSION.to_le_bytes());
     bytes.extend_from_slice(&[0; 2]);
-    bytes.extend_from_slice(&FEATURES.to_le_bytes());
+    bytes.extend_from_slice(&features.to_le_bytes());
     bytes.extend_from_slice(&(payload.len() as u32).to_le_bytes());
     let crc = checksum(&bytes, payload);
     bytes.extend_from_slice(&crc.to_le_bytes());
@@ -75,7 +81,7 @@ pub(crate) fn open<'a>(what: &str, kind: [u8; 4], bytes: &'a [u8]) -> Result<&'a
     if expected != found {
         return Err(Error::Checksum { what: what.into(), offset: 0, length: bytes.len() as u64, expected, found });
     }
-    check_features(what, u64_at(header, 16))?;
+    check_unknown(what, u64_at(header, 16) & !META_FEATURES)?;
     Ok(payload)
 }
 
@@ -106,9 +112,12 @@ pub(crate) fn check_version(what: &str, version: u16) -> Result<()> {
     }
 }
 
-/// Refuses features that this crate doesn't know.
+/// Refuses features of a data file that this crate doesn't know.
 pub(crate) fn check_features(what: &str, features: u64) -> Result<()> {
-    let unknown = features & !FEATURES;
+    check_unknown(what, features & !FEATURES)
+}
+
+fn check_unknown(what: &str, unknown: u64) -> Result<()> {
     if unknown == 0 {
         return Ok(());
     }

@@ -9,7 +9,7 @@
 //! | describe a table | [`Schema`], [`Column`], [`DType`], [`Dim`], [`Kind`] |
 //! | write rows | [`DataFileWriter`] over [`ColumnSlice`]s |
 //! | read rows | [`Footer`], [`FileIndex`], [`ColumnIndex`], then [`ColumnIndex::decode_block`] |
-//! | version them | [`meta`]: lake marker, commit, table root, manifest page, ref entry, tag |
+//! | version them | [`meta`]: lake marker, commit, table root, manifest page, ref entry, tag; [`RowSet`] |
 //! | check a whole file | [`FileIndex::sections`], [`FileIndex::check_section`] |
 //!
 //! ```
@@ -45,6 +45,7 @@ mod error;
 mod generated;
 mod id;
 pub mod meta;
+mod rows;
 mod schema;
 
 pub use checksum::crc32c;
@@ -56,4 +57,5 @@ pub use data::{
 pub use dtype::DType;
 pub use error::{Error, Result};
 pub use id::{CommitId, FieldId, FileId, FragmentId, Id, LakeId, ObjectId, TableId, of};
+pub use rows::RowSet;
 pub use schema::{Codec, Column, Compression, Dim, Kind, Layout, Schema};

@@ -60,15 +60,31 @@ fn data_file() -> impl Strategy<Value = DataFileRef> {
 }
 
 pub fn page() -> impl Strategy<Value = Page> {
-    let fragment =
-        (id(), any::<u32>(), vec(data_file(), 0..3)).prop_map(|(id, rows, files)| Fragment { id, rows, files });
+    let overlay = (data_file(), row_set()).prop_map(|(file, rows)| Overlay { file, rows });
+    let edits = (row_set(), vec(overlay, 0..3), option::of(pointer()));
+    let fragment = (id(), 1000_u32.., vec(data_file(), 0..3), edits).prop_map(|(id, rows, files, edits)| {
+        let (deleted, overlays, origins) = edits;
+        Fragment { id, rows, files, deleted, overlays, origins }
+    });
     vec(fragment, 0..4).prop_map(|fragments| Page { fragments })
+}
+
+pub fn row_set() -> impl Strategy<Value = RowSet> {
+    vec((0_u32..1000, 0_u32..20), 0..5)
+        .prop_map(|runs| runs.into_iter().map(|(start, length)| start..(start + length).min(1000)).collect())
+}
+
+pub fn origins() -> impl Strategy<Value = Origins> {
+    let edit = (id(), row_set(), fields()).prop_map(|(file, rows, fields)| Edit { file, rows, fields });
+    let origin =
+        (id(), row_set(), vec(edit, 0..3)).prop_map(|(fragment, rows, edits)| Origin { fragment, rows, edits });
+    vec(origin, 0..4).prop_map(|origins| Origins { origins })
 }
 
 fn page_ref() -> impl Strategy<Value = PageRef> {
     let inline = (page(), any::<u64>()).prop_map(|(page, bytes)| PageRef {
         fragments: page.fragments.len() as u32,
-        rows: page.fragments.iter().map(|fragment| u64::from(fragment.rows)).sum(),
+        rows: page.fragments.iter().map(|fragment| u64::from(fragment.live())).sum(),
         bytes,
         page: PageLocation::Inline(page),
     });
@@ -79,7 +95,11 @@ fn page_ref() -> impl Strategy<Value = PageRef> {
 }
 
 pub fn table_root() -> impl Strategy<Value = TableRoot> {
-    (schema(), vec(page_ref(), 0..4)).prop_map(|(schema, pages)| TableRoot { schema, pages })
+    let defaults = vec(data_file(), 0..2);
+    (schema(), vec(page_ref(), 0..4), any::<bool>(), defaults).prop_map(|(schema, pages, keyed, defaults)| {
+        let key = schema.columns.iter().take(usize::from(keyed)).map(|column| column.field).collect();
+        TableRoot { schema, pages, key, defaults }
+    })
 }
 
 pub fn commit() -> impl Strategy<Value = Commit> {
@@ -96,8 +116,17 @@ pub fn commit() -> impl Strategy<Value = Commit> {
             };
             TableEntry { name, id, rows, root }
         });
-    let change = (id(), "[a-z]{1,8}", any::<u64>(), vec(id(), 0..4), fields())
-        .prop_map(|(table, kind, rows_added, fragments, fields)| Change { table, kind, rows_added, fragments, fields });
+    let change = (id(), "[a-z]{1,8}", any::<[u64; 3]>(), vec(id(), 0..4), fields()).prop_map(
+        |(table, kind, [rows_added, rows_deleted, rows_changed], fragments, fields)| Change {
+            table,
+            kind,
+            rows_added,
+            fragments,
+            fields,
+            rows_deleted,
+            rows_changed,
+        },
+    );
     let text = (".{0,8}", ".{0,20}");
     (id(), vec(pointer(), 0..3), any::<u64>(), text, any::<i64>(), vec(entry, 0..3), vec(change, 0..3), properties())
         .prop_map(|(id, parents, generation, (author, message), time, tables, changes, properties)| Commit {

@@ -98,7 +98,30 @@ fn a_golden_data_file_is_read() {
 }
 
 fn page(file: &DataFileRef) -> Page {
-    Page { fragments: vec![Fragment { id: id(6), rows: 3, files: vec![file.clone()] }] }
+    Page { fragments: vec![Fragment::new(id(6), 3, vec![file.clone()])] }
+}
+
+/// A page whose fragment has lost a row and got new values for two.
+fn edited() -> Page {
+    let file = data_file().reference;
+    let overlay = DataFileRef { id: id(20), fields: vec![FieldId(0x12)], ..file.clone() };
+    let mut fragment = Fragment::new(id(6), 300, vec![file]);
+    fragment.deleted = RowSet::of(vec![1, 200, 201, 299]);
+    fragment.overlays = vec![Overlay { file: overlay, rows: RowSet::of(vec![0, 2]) }];
+    fragment.origins = Some(Pointer { id: id(21), length: 200, hash: [0x12; 32] });
+    Page { fragments: vec![fragment] }
+}
+
+fn origins() -> Origins {
+    let edit = Edit { file: id(20), rows: RowSet::of(vec![0, 2]), fields: vec![FieldId(0x12)] };
+    let first = Origin { fragment: id(22), rows: RowSet::range(0..100), edits: vec![edit] };
+    let second = Origin { fragment: id(23), rows: RowSet::range(7..207), edits: Vec::new() };
+    Origins { origins: vec![first, second] }
+}
+
+fn keyed() -> TableRoot {
+    let default = DataFileRef { id: id(24), fields: vec![FieldId(0x12)], ..data_file().reference };
+    TableRoot { key: vec![FieldId(0x12)], defaults: vec![default], ..table_root() }
 }
 
 fn table_root() -> TableRoot {
@@ -111,6 +134,8 @@ fn table_root() -> TableRoot {
             PageRef { fragments: 2, rows: 10, bytes: 5000, page: PageLocation::Object(object) },
             PageRef { fragments: 1, rows: 3, bytes: 40_000, page: PageLocation::Inline(inline) },
         ],
+        key: Vec::new(),
+        defaults: Vec::new(),
     }
 }
 
@@ -133,6 +158,8 @@ fn commit() -> Commit {
             rows_added: 3,
             fragments: vec![id(6)],
             fields: vec![FieldId(0x11)],
+            rows_deleted: 0,
+            rows_changed: 0,
         }],
         properties: BTreeMap::from([("run".into(), "17".into())]),
     }
@@ -154,10 +181,19 @@ fn golden_metadata_objects_are_read() {
     check("commit", commit(), Commit::encode, Commit::decode);
     check("root", table_root(), TableRoot::encode, TableRoot::decode);
     check("page", page(&data_file().reference), Page::encode, Page::decode);
+    check("page-edits", edited(), Page::encode, Page::decode);
+    check("root-key", keyed(), TableRoot::encode, TableRoot::decode);
+    check("origins", origins(), Origins::encode, Origins::decode);
     let embedded = golden("commit", || commit().encode().unwrap());
     let pointer = Pointer::to(id(1), &embedded);
     let time = 1_700_000_000_000_001;
-    for (name, kind) in [("create", RefKind::Create), ("commit", RefKind::Commit), ("noop", RefKind::Noop)] {
+    for (name, kind) in [
+        ("create", RefKind::Create),
+        ("commit", RefKind::Commit),
+        ("noop", RefKind::Noop),
+        ("reset", RefKind::Reset),
+        ("delete", RefKind::Delete),
+    ] {
         let entry = RefEntry { kind, nonce: 0x1234_5678_9abc_def0, commit: pointer, embedded: embedded.clone(), time };
         check(&format!("ref-{name}"), entry, RefEntry::encode, RefEntry::decode);
     }

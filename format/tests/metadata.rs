@@ -11,12 +11,13 @@ proptest! {
     #[test]
     fn a_decoded_object_equals_the_encoded_one(
         marker in arbitrary::marker(), commit in arbitrary::commit(), root in arbitrary::table_root(),
-        page in arbitrary::page(), entry in arbitrary::ref_entry(), tag in arbitrary::tag(),
+        page in arbitrary::page(), origins in arbitrary::origins(), entry in arbitrary::ref_entry(), tag in arbitrary::tag(),
     ) {
         prop_assert_eq!(LakeMarker::decode(&marker.encode().unwrap()).unwrap(), marker);
         prop_assert_eq!(Commit::decode(&commit.encode().unwrap()).unwrap(), commit);
         prop_assert_eq!(TableRoot::decode(&root.encode().unwrap()).unwrap(), root);
         prop_assert_eq!(Page::decode(&page.encode().unwrap()).unwrap(), page);
+        prop_assert_eq!(Origins::decode(&origins.encode().unwrap()).unwrap(), origins);
         prop_assert_eq!(RefEntry::decode(&entry.encode().unwrap()).unwrap(), entry);
         prop_assert_eq!(Tag::decode(&tag.encode().unwrap()).unwrap(), tag);
     }
@@ -27,6 +28,7 @@ proptest! {
         prop_assert!(Commit::decode(&bytes).is_err());
         prop_assert!(TableRoot::decode(&bytes).is_err());
         prop_assert!(Page::decode(&bytes).is_err());
+        prop_assert!(Origins::decode(&bytes).is_err());
         prop_assert!(RefEntry::decode(&bytes).is_err());
         prop_assert!(Tag::decode(&bytes).is_err());
     }
@@ -59,6 +61,8 @@ fn every_object() -> Vec<(&'static str, Vec<u8>, Decode)> {
         ("commit", golden::object("commit"), |bytes| Commit::decode(bytes).map(drop)),
         ("table root", golden::object("root"), |bytes| TableRoot::decode(bytes).map(drop)),
         ("manifest page", golden::object("page"), |bytes| Page::decode(bytes).map(drop)),
+        ("manifest page", golden::object("page-edits"), |bytes| Page::decode(bytes).map(drop)),
+        ("list of origins", golden::object("origins"), |bytes| Origins::decode(bytes).map(drop)),
         ("ref entry", golden::object("ref-commit"), |bytes| RefEntry::decode(bytes).map(drop)),
         ("tag", golden::object("tag"), |bytes| Tag::decode(bytes).map(drop)),
     ]
@@ -107,9 +111,9 @@ fn any_truncation_or_extension_is_an_error() {
 #[test]
 fn one_kind_is_never_taken_for_another() {
     let objects = every_object();
-    for (index, (_, bytes, _)) in objects.iter().enumerate() {
-        for (other, (what, _, decode)) in objects.iter().enumerate() {
-            if index != other {
+    for (kind, bytes, _) in &objects {
+        for (what, _, decode) in &objects {
+            if kind != what {
                 assert!(matches!(decode(bytes), Err(Error::Corrupt { .. })), "{what}");
             }
         }

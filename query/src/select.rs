@@ -97,8 +97,13 @@ async fn read(table: &Table, columns: &[&Column], rows: Range<u64>) -> Result<(R
 async fn batches(table: &Table, fragment: usize, columns: &[&Column], budget: u64) -> Result<Vec<Range<u64>>> {
     let first = table.first_row(fragment);
     let weights = try_join_all(columns.iter().map(|column| Weight::of(table, fragment, column))).await?;
-    let weigh = |rows: Range<u32>| weights.iter().map(|weight| weight.of_rows(rows.clone())).sum();
-    let local = plan::batches(0..table.fragments()[fragment].rows, budget, weigh);
+    let deleted = &table.fragments()[fragment].deleted;
+    let weigh = |rows: Range<u32>| {
+        // From the first to the last of these rows, deleted ones between them included.
+        let stored = deleted.get_missing(rows.start)..deleted.get_missing(rows.end.saturating_sub(1)) + 1;
+        weights.iter().map(|weight| weight.of_rows(&rows, &stored)).sum()
+    };
+    let local = plan::batches(0..table.fragments()[fragment].live(), budget, weigh);
     Ok(local.into_iter().map(|rows| first + u64::from(rows.start)..first + u64::from(rows.end)).collect())
 }
 
@@ -113,15 +118,19 @@ impl Weight {
     async fn of(table: &Table, fragment: usize, column: &Column) -> Result<Self> {
         Ok(match column.layout() {
             Layout::Fixed { row_bytes } => Self::Fixed(row_bytes as u64),
+            // Rows that all have the default share one value in memory until they are put together.
+            Layout::Ragged { .. } if !table.fragments()[fragment].files.iter().any(|f| f.fields.contains(&column.field)) => {
+                Self::Fixed(0)
+            }
             Layout::Ragged { .. } => Self::Ragged(table.file(fragment, column.field).await?, column.field),
         })
     }
 
-    fn of_rows(&self, rows: Range<u32>) -> u64 {
+    fn of_rows(&self, rows: &Range<u32>, stored: &Range<u32>) -> u64 {
         match self {
             Self::Fixed(row_bytes) => rows.len() as u64 * row_bytes,
             Self::Ragged(file, field) => file.index().column(*field).map_or(0, |column| {
-                let blocks = column.blocks_of(rows);
+                let blocks = column.blocks_of(stored.clone());
                 blocks.map(|block| u64::from(column.block(block).raw)).sum()
             }),
         }

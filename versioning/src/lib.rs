@@ -42,7 +42,7 @@ pub use file::{OpenFile, Verify};
 pub use lake::{At, Lake};
 pub use selection::{Rows, Selection};
 pub use snapshot::Snapshot;
-pub use table::{Location, Table};
+pub use table::{Location, RowId, Table};
 pub use transaction::Transaction;
 pub use verify::{Fault, Verification};
 pub use writer::{TableWriter, Written};

@@ -38,7 +38,7 @@ pub(crate) async fn fragments(lake: &Lake, root: &TableRoot, referrer: &str) -> 
     let mut all = Vec::new();
     while let Some((reference, fragments, path)) = pages.try_next().await? {
         let expected = (reference.fragments, reference.rows);
-        let found = (fragments.len() as u32, fragments.iter().map(|fragment| u64::from(fragment.rows)).sum());
+        let found = (fragments.len() as u32, fragments.iter().map(|fragment| u64::from(fragment.live())).sum());
         if expected != found {
             let reason = format!("fragments and rows of a page are {found:?}, its reference says {expected:?}");
             return Err(Error::Inconsistent { path, reason });
@@ -75,7 +75,7 @@ pub(crate) async fn append(lake: &Lake, root: &TableRoot, added: &[Fragment], re
     } else if !tail.is_empty() {
         pages.push(reference(&tail, PageLocation::Inline(Page { fragments: tail.clone() })));
     }
-    Ok(TableRoot { schema: root.schema.clone(), pages })
+    Ok(TableRoot { pages, ..root.clone() })
 }
 
 /// Where a commit keeps `root`: in itself if it is small, else as an object, which this writes.
@@ -114,8 +114,8 @@ fn encode(fragments: &[Fragment]) -> Result<Vec<u8>> {
 fn reference(fragments: &[Fragment], page: PageLocation) -> PageRef {
     PageRef {
         fragments: fragments.len() as u32,
-        rows: fragments.iter().map(|fragment| u64::from(fragment.rows)).sum(),
-        bytes: fragments.iter().flat_map(|fragment| &fragment.files).map(|file| file.size).sum(),
+        rows: fragments.iter().map(|fragment| u64::from(fragment.live())).sum(),
+        bytes: fragments.iter().flat_map(Fragment::all_files).map(|(file, _)| file.size).sum(),
         page,
     }
 }

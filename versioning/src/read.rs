@@ -1,12 +1,12 @@
 //! Rows of a table, by range or by list.
 
-use std::{ops::Range, sync::Arc};
+use std::{collections::BTreeMap, ops::Range, sync::Arc};
 
 use bytes::Bytes;
-use forebay_format::{Bitmap, Block, Column, ColumnData, ColumnIndex, OwnedValues};
+use forebay_format::{Bitmap, Block, Column, ColumnData, ColumnIndex, OwnedValues, RowSet};
 use forebay_storage::Storage;
 
-use crate::{Error, OpenFile, Result, Table, Verify};
+use crate::{Error, Location, OpenFile, Result, Table, Verify};
 
 impl Table {
     /// Rows `rows` of a column, in order.
@@ -23,11 +23,11 @@ impl Table {
         let mut pieces = Vec::new();
         for fragment in first.fragment..=last.fragment {
             let start = self.first_row(fragment);
-            let from = rows.start.saturating_sub(start) as u32;
-            let to = (rows.end.min(self.first_row(fragment + 1)) - start) as u32;
+            let (from, to) = (rows.start.max(start), rows.end.min(self.first_row(fragment + 1)));
             if from < to {
-                let file = Source::of(self.file(fragment, column.field).await?, column)?;
-                pieces.push(file.range(self.storage(), from..to).await?);
+                let (from, to) = (self.locate(from)?.row, self.locate(to - 1)?.row);
+                let live = RowSet::range(from..to + 1).subtract(&self.fragments()[fragment].deleted);
+                pieces.push(self.cells(column, fragment, &live).await?);
             }
         }
         Ok(concat(column, pieces))
@@ -51,9 +51,10 @@ impl Table {
         while let Some(first) = rest.first() {
             let fragment = self.locate(*first)?.fragment;
             let (here, behind) = rest.split_at(rest.partition_point(|row| *row < self.first_row(fragment + 1)));
-            let local: Vec<u32> = here.iter().map(|row| (row - self.first_row(fragment)) as u32).collect();
-            let file = Source::of(self.file(fragment, column.field).await?, column)?;
-            pieces.push(file.list(self.storage(), &local).await?);
+            let deleted = &self.fragments()[fragment].deleted;
+            let start = self.first_row(fragment);
+            let local = here.iter().map(|row| deleted.get_missing((row - start) as u32));
+            pieces.push(self.cells(column, fragment, &RowSet::of(local.collect())).await?);
             rest = behind;
         }
         let read = concat(column, pieces);
@@ -64,13 +65,43 @@ impl Table {
         Ok(read.take(&positions))
     }
 
+    /// A column's values in rows of a fragment, deleted ones among them, in ascending order.
+    pub(crate) async fn cells(&self, column: &Column, fragment: usize, rows: &RowSet) -> Result<ColumnData> {
+        if rows.is_empty() {
+            return Ok(empty(column));
+        }
+        if self.is_plain(fragment, column.field) {
+            return Source::of(self.file(fragment, column.field).await?, column)?.set(self.storage(), rows).await;
+        }
+        // From each source the rows it has, and where they belong.
+        let mut sources: BTreeMap<usize, Vec<(u32, usize)>> = BTreeMap::new();
+        for (place, row) in rows.iter().enumerate() {
+            let cell = self.cell(Location { fragment, row }, column.field);
+            sources.entry(cell.fragment).or_default().push((cell.row, place));
+        }
+        let mut positions = vec![0; rows.len() as usize];
+        let (mut pieces, mut before) = (Vec::new(), 0);
+        for (source, cells) in sources {
+            let wanted = RowSet::of(cells.iter().map(|(row, _)| *row).collect());
+            for (row, place) in cells {
+                positions[place] = before + wanted.rank(row) as usize;
+            }
+            before += wanted.len() as usize;
+            let file = Source::of(self.file(source, column.field).await?, column)?;
+            pieces.push(file.set(self.storage(), &wanted).await?);
+        }
+        let read = concat(column, pieces);
+        let sorted = read.rows == positions.len() && positions.is_sorted();
+        Ok(if sorted { read } else { read.take(&positions) })
+    }
+
     /// Copies a row of a column of fixed shape into `out` without a detour, if its file is open, mapped and uncompressed:
     /// the way of few instructions to a single row. Gives whether it did.
     ///
     /// # Errors
     /// As [`read`](Self::read); [`Error::Inconsistent`] if `out` isn't of the row's size.
     pub fn copy_row(&self, column: &Column, row: u64, out: &mut [u8]) -> Result<bool> {
-        let location = self.locate(row)?;
+        let location = self.cell(self.locate(row)?, column.field);
         let Some(file) = self.opened(location.fragment, column.field)? else { return Ok(false) };
         let Some(position) = file.position(column.field) else { return Ok(false) };
         let index = &file.index().columns()[position];
@@ -107,6 +138,14 @@ impl Source {
     fn mapped(&self) -> Option<usize> {
         let whole = self.index().validity_blocks_of(0..self.index().rows()).is_empty();
         if whole && self.file.map().is_some() { self.index().direct() } else { None }
+    }
+
+    async fn set(&self, storage: &Storage, rows: &RowSet) -> Result<ColumnData> {
+        let mut runs = rows.runs();
+        match (runs.next(), runs.next()) {
+            (Some(run), None) => self.range(storage, run).await,
+            _ => self.list(storage, &rows.iter().collect::<Vec<_>>()).await,
+        }
     }
 
     async fn range(&self, storage: &Storage, rows: Range<u32>) -> Result<ColumnData> {
@@ -181,7 +220,7 @@ impl Fetched {
     }
 }
 
-fn empty(column: &Column) -> ColumnData {
+pub(crate) fn empty(column: &Column) -> ColumnData {
     let values = match column.layout() {
         forebay_format::Layout::Fixed { .. } => OwnedValues::Fixed(Vec::new()),
         forebay_format::Layout::Ragged { .. } => {
@@ -192,7 +231,7 @@ fn empty(column: &Column) -> ColumnData {
 }
 
 /// Pieces of a column as one.
-fn concat(column: &Column, mut pieces: Vec<ColumnData>) -> ColumnData {
+pub(crate) fn concat(column: &Column, mut pieces: Vec<ColumnData>) -> ColumnData {
     if pieces.len() == 1
         && let Some(piece) = pieces.pop()
     {

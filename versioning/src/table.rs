@@ -1,9 +1,9 @@
 //! A table of a snapshot.
 
-use std::{fmt, sync::Arc};
+use std::{fmt, ops::Range, sync::Arc};
 
 use forebay_format::{
-    Column, FieldId, FileId, Schema, TableId,
+    Column, FieldId, FileId, FragmentId, RowSet, Schema, TableId,
     meta::{DataFileRef, Fragment, TableEntry, TableRoot},
 };
 use forebay_storage::Storage;
@@ -14,10 +14,25 @@ use crate::{Error, OpenFile, Result, Snapshot, names};
 /// Where a row is.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct Location {
-    /// The fragment's place in [`Table::fragments`].
+    /// The fragment's place in [`Table::fragments`]. For a [cell](Table::cell), the source's number.
     pub fragment: usize,
-    /// The row in it.
+    /// The row in it, deleted ones counted.
     pub row: u32,
+}
+
+/// The identity of a row: the same on every branch, whatever else changes, until its fragment is compacted.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub struct RowId {
+    /// The fragment.
+    pub fragment: FragmentId,
+    /// The row in it, deleted ones counted.
+    pub row: u32,
+}
+
+impl fmt::Display for RowId {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{}:{}", self.fragment, self.row)
+    }
 }
 
 /// A table of a snapshot: schema and fragments. It never changes; clones are cheap and share open files.
@@ -30,15 +45,19 @@ struct Inner {
     snapshot: Snapshot,
     id: TableId,
     name: String,
-    schema: Schema,
+    root: TableRoot,
     fragments: Vec<Fragment>,
     /// The first row of each fragment, and the number of rows behind the last.
     starts: Vec<u64>,
     bytes: u64,
     /// Keeps this table's files open as long as the table is used.
     files: Vec<std::sync::OnceLock<Arc<OpenFile>>>,
-    /// The first of `files` of each fragment.
+    /// The first of `files` of each fragment; behind those of all fragments are those of overlays and defaults.
     file_starts: Vec<usize>,
+    /// The number of the first overlay of each fragment, and the number of all overlays.
+    overlay_starts: Vec<usize>,
+    /// The fragment of each overlay.
+    overlaid: Vec<usize>,
 }
 
 /// Files opened at once.
@@ -53,23 +72,31 @@ impl Table {
     ) -> Result<Self> {
         let mut starts = Vec::with_capacity(fragments.len() + 1);
         let mut file_starts = Vec::with_capacity(fragments.len() + 1);
+        let mut overlay_starts = Vec::with_capacity(fragments.len() + 1);
+        let mut overlaid = Vec::new();
         let (mut rows, mut files, mut bytes) = (0, 0, 0);
-        for fragment in &fragments {
+        for (number, fragment) in fragments.iter().enumerate() {
             starts.push(rows);
             file_starts.push(files);
-            rows += u64::from(fragment.rows);
+            overlay_starts.push(overlaid.len());
+            rows += u64::from(fragment.live());
             files += fragment.files.len();
-            bytes += fragment.files.iter().map(|file| file.size).sum::<u64>();
+            overlaid.extend(fragment.overlays.iter().map(|_| number));
+            bytes += fragment.all_files().map(|(file, _)| file.size).sum::<u64>();
         }
         starts.push(rows);
         file_starts.push(files);
+        overlay_starts.push(overlaid.len());
+        files += overlaid.len() + root.defaults.len();
         if rows != entry.rows {
             let reason = format!("its fragments have {rows} rows, commit {} says {}", snapshot.id(), entry.rows);
             return Err(Error::Inconsistent { path: format!("table '{}'", entry.name), reason });
         }
         let files = (0..files).map(|_| std::sync::OnceLock::new()).collect();
-        let (id, name, schema) = (entry.id, entry.name.clone(), root.schema);
-        Ok(Self { inner: Arc::new(Inner { snapshot, id, name, schema, fragments, starts, bytes, files, file_starts }) })
+        let (id, name) = (entry.id, entry.name.clone());
+        let inner =
+            Inner { snapshot, id, name, root, fragments, starts, bytes, files, file_starts, overlay_starts, overlaid };
+        Ok(Self { inner: Arc::new(inner) })
     }
 
     /// The version that it belongs to.
@@ -99,7 +126,18 @@ impl Table {
     /// Its columns.
     #[must_use]
     pub fn schema(&self) -> &Schema {
-        &self.inner.schema
+        &self.inner.root.schema
+    }
+
+    /// The columns whose values together differ from row to row; none if the table has no key.
+    #[must_use]
+    pub fn key(&self) -> Vec<&Column> {
+        let columns = &self.schema().columns;
+        self.inner.root.key.iter().filter_map(|key| columns.iter().find(|column| column.field == *key)).collect()
+    }
+
+    pub(crate) fn root(&self) -> &TableRoot {
+        &self.inner.root
     }
 
     /// Its rows.
@@ -126,7 +164,7 @@ impl Table {
         &self.inner.fragments
     }
 
-    /// The first row of fragment `fragment`; for the number of fragments, the number of rows.
+    /// The first row, without deleted ones, of fragment `fragment`; for the number of fragments, the number of rows.
     ///
     /// # Panics
     /// If `fragment` is larger than that.
@@ -143,77 +181,177 @@ impl Table {
         if row >= self.rows() {
             return Err(Error::RowOutOfRange { table: self.inner.name.clone(), row, rows: self.rows() });
         }
+        // Fragments without rows share their start with the next one.
         let fragment = self.inner.starts.partition_point(|start| *start <= row) - 1;
-        Ok(Location { fragment, row: (row - self.inner.starts[fragment]) as u32 })
+        let live = (row - self.inner.starts[fragment]) as u32;
+        Ok(Location { fragment, row: self.inner.fragments[fragment].deleted.get_missing(live) })
     }
 
-    /// The data file that holds a column of a fragment, opened once.
+    /// Where a column's value in a row is: the row of a source, which is the fragment itself or an overlay of it, or the
+    /// column's default. Sources are numbered through, those of fragments first, and are asked for as fragments are.
+    #[must_use]
+    pub fn cell(&self, location: Location, field: FieldId) -> Location {
+        let fragment = &self.inner.fragments[location.fragment];
+        for (number, overlay) in fragment.overlays.iter().enumerate().rev() {
+            if overlay.file.fields.contains(&field)
+                && let Some(row) = overlay.rows.position(location.row)
+            {
+                let before = self.inner.overlay_starts[location.fragment];
+                return Location { fragment: self.inner.fragments.len() + before + number, row };
+            }
+        }
+        if !fragment.files.is_empty() && fragment.files.iter().any(|file| file.fields.contains(&field)) {
+            return location;
+        }
+        match self.inner.root.defaults.iter().position(|file| file.fields.contains(&field)) {
+            Some(number) => {
+                Location { fragment: self.inner.fragments.len() + self.inner.overlaid.len() + number, row: 0 }
+            }
+            None => location,
+        }
+    }
+
+    /// How many sources there are: fragments, overlays, defaults.
+    #[must_use]
+    pub fn sources(&self) -> usize {
+        self.inner.fragments.len() + self.inner.overlaid.len() + self.inner.root.defaults.len()
+    }
+
+    /// Whether a column's values in a fragment all lie in the fragment's own file.
+    #[must_use]
+    pub fn is_plain(&self, fragment: usize, field: FieldId) -> bool {
+        let fragment = &self.inner.fragments[fragment];
+        fragment.overlays.iter().all(|overlay| !overlay.file.fields.contains(&field))
+            && fragment.files.iter().any(|file| file.fields.contains(&field))
+    }
+
+    /// Where a column's values in a range of rows are: runs of rows of sources, in the order of the rows.
     ///
     /// # Errors
-    /// [`Error::Inconsistent`] if no file of the fragment has the column; [`Error::Missing`] or [`Error::Object`] if the
+    /// [`Error::RowOutOfRange`].
+    pub fn pieces(&self, field: FieldId, rows: Range<u64>) -> Result<Vec<(usize, Range<u32>)>> {
+        let mut pieces: Vec<(usize, Range<u32>)> = Vec::new();
+        let mut row = rows.start;
+        while row < rows.end {
+            let at = self.locate(row)?;
+            let end = rows.end.min(self.first_row(at.fragment + 1));
+            let live = (end - row) as u32;
+            let deleted = &self.inner.fragments[at.fragment].deleted;
+            if self.is_plain(at.fragment, field) {
+                let last = self.locate(end - 1)?.row;
+                for run in RowSet::range(at.row..last + 1).subtract(deleted).runs() {
+                    pieces.push((at.fragment, run));
+                }
+            } else {
+                let first = (row - self.first_row(at.fragment)) as u32;
+                for live in first..first + live {
+                    let at = Location { fragment: at.fragment, row: deleted.get_missing(live) };
+                    let cell = self.cell(at, field);
+                    match pieces.last_mut() {
+                        Some((source, run)) if *source == cell.fragment && run.end == cell.row => run.end += 1,
+                        _ => pieces.push((cell.fragment, cell.row..cell.row + 1)),
+                    }
+                }
+            }
+            row = end;
+        }
+        Ok(pieces)
+    }
+
+    /// The identity of a row.
+    ///
+    /// # Errors
+    /// [`Error::RowOutOfRange`].
+    pub fn row_id(&self, row: u64) -> Result<RowId> {
+        let at = self.locate(row)?;
+        Ok(RowId { fragment: self.inner.fragments[at.fragment].id, row: at.row })
+    }
+
+    /// The data file that holds a column in a source, opened once.
+    ///
+    /// # Errors
+    /// [`Error::Inconsistent`] if no file of the source has the column; [`Error::Missing`] or [`Error::Object`] if the
     /// file is gone or damaged; and what the store reports.
-    pub async fn file(&self, fragment: usize, field: FieldId) -> Result<Arc<OpenFile>> {
-        let slot = self.slot(fragment, field)?;
+    pub async fn file(&self, source: usize, field: FieldId) -> Result<Arc<OpenFile>> {
+        let slot = self.slot(source, field)?;
         if let Some(file) = self.inner.files[slot].get() {
             return Ok(file.clone());
         }
         let lake = self.inner.snapshot.lake();
-        let reference = &self.inner.fragments[fragment].files[slot - self.inner.file_starts[fragment]];
+        let (reference, rows) = self.reference(source, slot);
         let file = match lake.opened(reference.id) {
             Some(file) => file,
             None => {
                 let file = OpenFile::open(self.storage(), reference).await?;
-                self.check(fragment, reference, &file)?;
+                self.check(rows, reference, &file)?;
                 lake.remember(reference.id, file)
             }
         };
         Ok(self.inner.files[slot].get_or_init(|| file).clone())
     }
 
-    /// The data file that holds a column of a fragment, if this table has it open already.
+    /// The data file that holds a column in a source, if this table has it open already.
     ///
     /// # Errors
-    /// [`Error::Inconsistent`] if no file of the fragment has the column.
-    pub fn opened(&self, fragment: usize, field: FieldId) -> Result<Option<&Arc<OpenFile>>> {
-        Ok(self.inner.files[self.slot(fragment, field)?].get())
+    /// [`Error::Inconsistent`] if no file of the source has the column.
+    pub fn opened(&self, source: usize, field: FieldId) -> Result<Option<&Arc<OpenFile>>> {
+        Ok(self.inner.files[self.slot(source, field)?].get())
     }
 
-    /// Opens the files that hold `columns` of the given fragments, many at once.
+    /// Opens the files of columns in sources, many at once.
     ///
     /// # Errors
     /// As [`Table::file`].
-    pub async fn open_files(&self, columns: &[&Column], fragments: impl IntoIterator<Item = usize>) -> Result<()> {
-        let mut wanted = std::collections::BTreeMap::new();
-        for fragment in fragments {
-            for column in columns {
-                wanted.entry(self.slot(fragment, column.field)?).or_insert((fragment, column.field));
-            }
+    pub async fn open_files(&self, wanted: impl IntoIterator<Item = (usize, FieldId)>) -> Result<()> {
+        let mut slots = std::collections::BTreeMap::new();
+        for (source, field) in wanted {
+            slots.entry(self.slot(source, field)?).or_insert((source, field));
         }
-        stream::iter(wanted.into_values())
-            .map(|(fragment, field)| async move { self.file(fragment, field).await.map(drop) })
+        stream::iter(slots.into_values())
+            .map(|(source, field)| async move { self.file(source, field).await.map(drop) })
             .buffer_unordered(CONCURRENCY)
             .try_collect()
             .await
     }
 
-    fn slot(&self, fragment: usize, field: FieldId) -> Result<usize> {
-        let files = &self.inner.fragments[fragment].files;
-        match files.iter().position(|file| file.fields.contains(&field)) {
-            Some(file) => Ok(self.inner.file_starts[fragment] + file),
+    fn slot(&self, source: usize, field: FieldId) -> Result<usize> {
+        let fragments = self.inner.fragments.len();
+        if source >= fragments {
+            // Files of overlays and defaults come behind those of all fragments.
+            return Ok(self.inner.file_starts[fragments] + (source - fragments));
+        }
+        match self.inner.fragments[source].files.iter().position(|file| file.fields.contains(&field)) {
+            Some(file) => Ok(self.inner.file_starts[source] + file),
             None => Err(Error::Inconsistent {
                 path: format!("table '{}'", self.inner.name),
-                reason: format!("fragment {} has no file with column {field}", self.inner.fragments[fragment].id),
+                reason: format!("fragment {} has no file with column {field}", self.inner.fragments[source].id),
             }),
         }
     }
 
-    fn check(&self, fragment: usize, reference: &DataFileRef, file: &OpenFile) -> Result<()> {
-        let (found, expected) = (file.index().rows(), self.inner.fragments[fragment].rows);
-        if found != expected {
-            let reason = format!("it has {found} rows, the manifest says {expected}");
+    /// The file of a slot, and the rows it must have.
+    fn reference(&self, source: usize, slot: usize) -> (&DataFileRef, u32) {
+        let Inner { fragments, overlaid, overlay_starts, root, .. } = &*self.inner;
+        if let Some(fragment) = fragments.get(source) {
+            return (&fragment.files[slot - self.inner.file_starts[source]], fragment.rows);
+        }
+        let overlay = source - fragments.len();
+        match overlaid.get(overlay) {
+            Some(fragment) => {
+                let overlay = &fragments[*fragment].overlays[overlay - overlay_starts[*fragment]];
+                (&overlay.file, overlay.rows.len())
+            }
+            None => (&root.defaults[overlay - overlaid.len()], 1),
+        }
+    }
+
+    fn check(&self, rows: u32, reference: &DataFileRef, file: &OpenFile) -> Result<()> {
+        let found = file.index().rows();
+        if found != rows {
+            let reason = format!("it has {found} rows, the manifest says {rows}");
             return Err(Error::Inconsistent { path: names::data(reference.id), reason });
         }
-        for column in self.inner.schema.columns.iter().filter(|column| reference.fields.contains(&column.field)) {
+        for column in self.schema().columns.iter().filter(|column| reference.fields.contains(&column.field)) {
             let index = file.index().column(column.field);
             if index.is_none_or(|index| index.dtype() != column.dtype || index.shape() != column.shape) {
                 let reason = format!("it lacks column {column}, or has it with another type");
@@ -225,7 +363,8 @@ impl Table {
 
     /// The ids of all its data files.
     pub fn data_files(&self) -> impl Iterator<Item = (FileId, &DataFileRef)> {
-        self.inner.fragments.iter().flat_map(|fragment| &fragment.files).map(|file| (file.id, file))
+        let files = self.inner.fragments.iter().flat_map(Fragment::all_files).map(|(file, _)| file);
+        files.chain(&self.inner.root.defaults).map(|file| (file.id, file))
     }
 }
 

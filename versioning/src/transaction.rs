@@ -132,10 +132,10 @@ impl Transaction {
             if tables.iter().any(|table| &table.name == name) {
                 return Err(Error::TableExists { branch: head.branch.clone(), name: name.clone() });
             }
-            let root = RootRef::Inline(TableRoot { schema: schema.clone(), pages: Vec::new() });
+            let root = RootRef::Inline(TableRoot { schema: schema.clone(), pages: Vec::new(), key: Vec::new(), defaults: Vec::new() });
             tables.push(TableEntry { name: name.clone(), id: *id, rows: 0, root });
             let fields = schema.columns.iter().map(|column| column.field).collect();
-            changes.push(Change { table: *id, kind: "create".into(), rows_added: 0, fragments: Vec::new(), fields });
+            changes.push(Change { table: *id, kind: "create".into(), rows_added: 0, fragments: Vec::new(), fields, rows_deleted: 0, rows_changed: 0 });
         }
         // Rows of one table are added at once, so that its manifest is written once.
         let mut appends: BTreeMap<TableId, Vec<&Written>> = BTreeMap::new();
@@ -158,7 +158,7 @@ impl Transaction {
             table.rows += rows;
             let ids: Vec<FragmentId> = fragments.iter().map(|fragment| fragment.id).collect();
             let kind = "append".to_owned();
-            changes.push(Change { table: id, kind, rows_added: rows, fragments: ids, fields: Vec::new() });
+            changes.push(Change { table: id, kind, rows_added: rows, fragments: ids, fields: Vec::new(), rows_deleted: 0, rows_changed: 0 });
         }
         Ok(Commit {
             id: CommitId::random(),

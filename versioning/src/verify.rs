@@ -4,7 +4,7 @@ use std::collections::{BTreeMap, HashSet};
 
 use forebay_format::{
     ObjectId,
-    meta::{Commit, DataFileRef, LakeMarker, PageLocation, Pointer, RootRef, Tag},
+    meta::{Commit, DataFileRef, Fragment, LakeMarker, Origins, PageLocation, Pointer, RootRef, Tag},
 };
 use forebay_storage::Storage;
 
@@ -217,6 +217,9 @@ impl Walk<'_> {
                 let reason = format!("{referrer}: its pages have {rows} rows, the commit says {}", table.rows);
                 self.found.fault(&path, Error::Inconsistent { path: path.clone(), reason })?;
             }
+            for file in &root.defaults {
+                self.files.insert(names::data(file.id), (file.clone(), 1));
+            }
             for page in &root.pages {
                 let (fragments, path) = match &page.page {
                     PageLocation::Inline(page) => (page.fragments.clone(), path.clone()),
@@ -230,17 +233,34 @@ impl Walk<'_> {
                         }
                     }
                 };
-                let found = fragments.iter().map(|fragment| u64::from(fragment.rows)).sum::<u64>();
+                let found = fragments.iter().map(|fragment| u64::from(fragment.live())).sum::<u64>();
                 if (fragments.len(), found) != (page.fragments as usize, page.rows) {
                     let reason = format!("it has {found} rows, its reference says {}", page.rows);
                     self.found.fault(&path, Error::Inconsistent { path: path.clone(), reason })?;
                 }
                 for fragment in fragments {
-                    for file in fragment.files {
-                        self.files.insert(names::data(file.id), (file, fragment.rows));
+                    for (file, rows) in fragment.all_files() {
+                        self.files.insert(names::data(file.id), (file.clone(), rows));
+                    }
+                    if let Some(pointer) = &fragment.origins
+                        && self.seen.insert(pointer.id)
+                    {
+                        self.origins(pointer, &fragment).await?;
                     }
                 }
             }
+        }
+        Ok(())
+    }
+
+    async fn origins(&mut self, pointer: &Pointer, fragment: &Fragment) -> Result<()> {
+        let referrer = format!("fragment {}", fragment.id);
+        let Some(origins) = self.object(pointer, &referrer, Origins::decode).await? else { return Ok(()) };
+        let rows: u64 = origins.origins.iter().map(|origin| u64::from(origin.rows.len())).sum();
+        if rows != u64::from(fragment.rows) {
+            let path = names::meta(pointer.id);
+            let reason = format!("it has {rows} rows, {referrer} has {}", fragment.rows);
+            self.found.fault(&path, Error::Inconsistent { path: path.clone(), reason })?;
         }
         Ok(())
     }

@@ -175,7 +175,7 @@ impl TableWriter {
             let rows = writer.rows();
             let (sink, reference) = writer.finish().map_err(Error::object(names::data(file)))?;
             sink.finish()?;
-            Ok(Fragment { id, rows, files: vec![reference] })
+            Ok(Fragment::new(id, rows, vec![reference]))
         }));
         Ok(())
     }

@@ -167,7 +167,7 @@ fn describe_table(table: &Table) -> Value {
 
 /// Bytes of a table's data files.
 fn size(table: &Table) -> u64 {
-    table.fragments().iter().flat_map(|fragment| &fragment.files).map(|file| file.size).sum()
+    table.data_files().map(|(_, file)| file.size).sum()
 }
 
 fn compression(column: &Column) -> String {

@@ -50,7 +50,7 @@ struct Plan {
     fixed: Option<(Vec<usize>, usize)>,
 }
 
-/// Rows of a fragment that lie side by side.
+/// Rows of a source, a fragment or what overlays it, that lie side by side.
 type Piece = (usize, Range<u32>);
 
 impl Rows {
@@ -121,14 +121,13 @@ impl Open {
     fn mapped(&self, py: Python<'_>, field: FieldId, pieces: &[Piece]) -> Result<bool> {
         let table = self.selection.table();
         let mut closed = Vec::new();
-        for (fragment, _) in pieces {
-            if table.opened(*fragment, field)?.is_none() && closed.last() != Some(fragment) {
-                closed.push(*fragment);
+        for (source, _) in pieces {
+            if table.opened(*source, field)?.is_none() && closed.last() != Some(&(*source, field)) {
+                closed.push((*source, field));
             }
         }
         if !closed.is_empty() {
-            let columns: Vec<&Column> = table.schema().columns.iter().filter(|column| column.field == field).collect();
-            block_on(py, || table.open_files(&columns, closed))?;
+            block_on(py, || table.open_files(closed))?;
         }
         for (fragment, _) in pieces {
             let file = table.opened(*fragment, field)?;
@@ -156,29 +155,16 @@ impl Open {
         Ok(())
     }
 
-    /// Runs of table rows that lie side by side in a fragment.
-    fn pieces(&self, rows: &[u64]) -> Result<Vec<Piece>> {
+    /// Runs of rows of sources in which a column's values of these table rows lie side by side.
+    fn pieces(&self, field: FieldId, rows: &[u64]) -> Result<Vec<Piece>> {
         let table = self.selection.table();
         let mut pieces: Vec<Piece> = Vec::new();
         for row in rows {
-            let at = table.locate(*row)?;
+            let at = table.cell(table.locate(*row)?, field);
             match pieces.last_mut() {
                 Some((fragment, run)) if *fragment == at.fragment && run.end == at.row => run.end += 1,
                 _ => pieces.push((at.fragment, at.row..at.row + 1)),
             }
-        }
-        Ok(pieces)
-    }
-
-    /// As [`pieces`](Self::pieces), for rows one behind the other.
-    fn pieces_of_run(&self, rows: Range<u64>) -> Result<Vec<Piece>> {
-        let table = self.selection.table();
-        let (mut pieces, mut start) = (Vec::new(), rows.start);
-        while start < rows.end {
-            let at = table.locate(start)?;
-            let end = rows.end.min(table.first_row(at.fragment + 1));
-            pieces.push((at.fragment, at.row..at.row + (end - start) as u32));
-            start = end;
         }
         Ok(pieces)
     }
@@ -193,8 +179,8 @@ impl Open {
     ) -> Result<(Bound<'py, PyAny>, Option<Bound<'py, PyAny>>)> {
         if let (Some((shape, row_bytes)), false) = (&plan.fixed, plan.column.nullable) {
             let pieces = match rows {
-                Wanted::Run(run) => self.pieces_of_run(run.clone())?,
-                Wanted::List(list) => self.pieces(list)?,
+                Wanted::Run(run) => self.selection.table().pieces(plan.column.field, run.clone())?,
+                Wanted::List(list) => self.pieces(plan.column.field, list)?,
             };
             if self.mapped(py, plan.column.field, &pieces)? {
                 let mut dims = vec![rows.len()];
@@ -216,7 +202,7 @@ impl Open {
     /// Rows of one column as a loader delivers them.
     fn deliver<'py>(&self, py: Python<'py>, plan: &Plan, rows: &[u64]) -> Result<Delivered<'py>> {
         if let (Some((_, row_bytes)), false) = (&plan.fixed, plan.column.nullable) {
-            let pieces = self.pieces(rows)?;
+            let pieces = self.pieces(plan.column.field, rows)?;
             if self.mapped(py, plan.column.field, &pieces)? {
                 let bytes = detached(py, || {
                     let mut bytes = vec![0; rows.len() * row_bytes];
@@ -235,7 +221,7 @@ impl Open {
     fn one<'py>(&self, py: Python<'py>, plan: &Plan, row: u64) -> Result<Bound<'py, PyAny>> {
         let table = self.selection.table();
         if let (Some((shape, row_bytes)), false) = (&plan.fixed, plan.column.nullable) {
-            let at = table.locate(row)?;
+            let at = table.cell(table.locate(row)?, plan.column.field);
             let pieces = [(at.fragment, at.row..at.row + 1)];
             if self.mapped(py, plan.column.field, &pieces)? {
                 if shape.is_empty() {

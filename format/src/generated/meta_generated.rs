@@ -788,6 +788,121 @@ impl ::core::fmt::Debug for DataFile<'_> {
       ds.finish()
   }
 }
+pub enum OverlayOffset {}
+#[derive(Copy, Clone, PartialEq)]
+
+pub struct Overlay<'a> {
+  pub _tab: ::flatbuffers::Table<'a>,
+}
+
+impl<'a> ::flatbuffers::Follow<'a> for Overlay<'a> {
+  type Inner = Overlay<'a>;
+  #[inline]
+  unsafe fn follow(buf: &'a [u8], loc: usize) -> Self::Inner {
+    Self { _tab: unsafe { ::flatbuffers::Table::new(buf, loc) } }
+  }
+}
+
+impl<'a> Overlay<'a> {
+  pub const VT_FILE: ::flatbuffers::VOffsetT = 4;
+  pub const VT_ROWS: ::flatbuffers::VOffsetT = 6;
+
+  #[inline]
+  pub unsafe fn init_from_table(table: ::flatbuffers::Table<'a>) -> Self {
+    Overlay { _tab: table }
+  }
+  #[allow(unused_mut)]
+  pub fn create<'bldr: 'args, 'args: 'mut_bldr, 'mut_bldr, A: ::flatbuffers::Allocator + 'bldr>(
+    _fbb: &'mut_bldr mut ::flatbuffers::FlatBufferBuilder<'bldr, A>,
+    args: &'args OverlayArgs<'args>
+  ) -> ::flatbuffers::WIPOffset<Overlay<'bldr>> {
+    let mut builder = OverlayBuilder::new(_fbb);
+    if let Some(x) = args.rows { builder.add_rows(x); }
+    if let Some(x) = args.file { builder.add_file(x); }
+    builder.finish()
+  }
+
+
+  #[inline]
+  pub fn file(&self) -> DataFile<'a> {
+    // Safety:
+    // Created from valid Table for this object
+    // which contains a valid value in this slot
+    unsafe { self._tab.get::<::flatbuffers::ForwardsUOffset<DataFile>>(Overlay::VT_FILE, None).unwrap()}
+  }
+  #[inline]
+  pub fn rows(&self) -> ::flatbuffers::Vector<'a, u8> {
+    // Safety:
+    // Created from valid Table for this object
+    // which contains a valid value in this slot
+    unsafe { self._tab.get::<::flatbuffers::ForwardsUOffset<::flatbuffers::Vector<'a, u8>>>(Overlay::VT_ROWS, None).unwrap()}
+  }
+}
+
+impl ::flatbuffers::Verifiable for Overlay<'_> {
+  #[inline]
+  fn run_verifier(
+    v: &mut ::flatbuffers::Verifier, pos: usize
+  ) -> Result<(), ::flatbuffers::InvalidFlatbuffer> {
+    v.visit_table(pos)?
+     .visit_field::<::flatbuffers::ForwardsUOffset<DataFile>>("file", Self::VT_FILE, true)?
+     .visit_field::<::flatbuffers::ForwardsUOffset<::flatbuffers::Vector<'_, u8>>>("rows", Self::VT_ROWS, true)?
+     .finish();
+    Ok(())
+  }
+}
+pub struct OverlayArgs<'a> {
+    pub file: Option<::flatbuffers::WIPOffset<DataFile<'a>>>,
+    pub rows: Option<::flatbuffers::WIPOffset<::flatbuffers::Vector<'a, u8>>>,
+}
+impl<'a> Default for OverlayArgs<'a> {
+  #[inline]
+  fn default() -> Self {
+    OverlayArgs {
+      file: None, // required field
+      rows: None, // required field
+    }
+  }
+}
+
+pub struct OverlayBuilder<'a: 'b, 'b, A: ::flatbuffers::Allocator + 'a> {
+  fbb_: &'b mut ::flatbuffers::FlatBufferBuilder<'a, A>,
+  start_: ::flatbuffers::WIPOffset<::flatbuffers::TableUnfinishedWIPOffset>,
+}
+impl<'a: 'b, 'b, A: ::flatbuffers::Allocator + 'a> OverlayBuilder<'a, 'b, A> {
+  #[inline]
+  pub fn add_file(&mut self, file: ::flatbuffers::WIPOffset<DataFile<'b >>) {
+    self.fbb_.push_slot_always::<::flatbuffers::WIPOffset<DataFile>>(Overlay::VT_FILE, file);
+  }
+  #[inline]
+  pub fn add_rows(&mut self, rows: ::flatbuffers::WIPOffset<::flatbuffers::Vector<'b , u8>>) {
+    self.fbb_.push_slot_always::<::flatbuffers::WIPOffset<_>>(Overlay::VT_ROWS, rows);
+  }
+  #[inline]
+  pub fn new(_fbb: &'b mut ::flatbuffers::FlatBufferBuilder<'a, A>) -> OverlayBuilder<'a, 'b, A> {
+    let start = _fbb.start_table();
+    OverlayBuilder {
+      fbb_: _fbb,
+      start_: start,
+    }
+  }
+  #[inline]
+  pub fn finish(self) -> ::flatbuffers::WIPOffset<Overlay<'a>> {
+    let o = self.fbb_.end_table(self.start_);
+    self.fbb_.required(o, Overlay::VT_FILE,"file");
+    self.fbb_.required(o, Overlay::VT_ROWS,"rows");
+    ::flatbuffers::WIPOffset::new(o.value())
+  }
+}
+
+impl ::core::fmt::Debug for Overlay<'_> {
+  fn fmt(&self, f: &mut ::core::fmt::Formatter<'_>) -> ::core::fmt::Result {
+    let mut ds = f.debug_struct("Overlay");
+      ds.field("file", &self.file());
+      ds.field("rows", &self.rows());
+      ds.finish()
+  }
+}
 pub enum FragmentOffset {}
 #[derive(Copy, Clone, PartialEq)]
 
@@ -807,6 +922,9 @@ impl<'a> Fragment<'a> {
   pub const VT_ID: ::flatbuffers::VOffsetT = 4;
   pub const VT_ROWS: ::flatbuffers::VOffsetT = 6;
   pub const VT_FILES: ::flatbuffers::VOffsetT = 8;
+  pub const VT_DELETED: ::flatbuffers::VOffsetT = 10;
+  pub const VT_OVERLAYS: ::flatbuffers::VOffsetT = 12;
+  pub const VT_ORIGINS: ::flatbuffers::VOffsetT = 14;
 
   #[inline]
   pub unsafe fn init_from_table(table: ::flatbuffers::Table<'a>) -> Self {
@@ -818,6 +936,9 @@ impl<'a> Fragment<'a> {
     args: &'args FragmentArgs<'args>
   ) -> ::flatbuffers::WIPOffset<Fragment<'bldr>> {
     let mut builder = FragmentBuilder::new(_fbb);
+    if let Some(x) = args.origins { builder.add_origins(x); }
+    if let Some(x) = args.overlays { builder.add_overlays(x); }
+    if let Some(x) = args.deleted { builder.add_deleted(x); }
     if let Some(x) = args.files { builder.add_files(x); }
     builder.add_rows(args.rows);
     if let Some(x) = args.id { builder.add_id(x); }
@@ -846,6 +967,27 @@ impl<'a> Fragment<'a> {
     // which contains a valid value in this slot
     unsafe { self._tab.get::<::flatbuffers::ForwardsUOffset<::flatbuffers::Vector<'a, ::flatbuffers::ForwardsUOffset<DataFile>>>>(Fragment::VT_FILES, None)}
   }
+  #[inline]
+  pub fn deleted(&self) -> Option<::flatbuffers::Vector<'a, u8>> {
+    // Safety:
+    // Created from valid Table for this object
+    // which contains a valid value in this slot
+    unsafe { self._tab.get::<::flatbuffers::ForwardsUOffset<::flatbuffers::Vector<'a, u8>>>(Fragment::VT_DELETED, None)}
+  }
+  #[inline]
+  pub fn overlays(&self) -> Option<::flatbuffers::Vector<'a, ::flatbuffers::ForwardsUOffset<Overlay<'a>>>> {
+    // Safety:
+    // Created from valid Table for this object
+    // which contains a valid value in this slot
+    unsafe { self._tab.get::<::flatbuffers::ForwardsUOffset<::flatbuffers::Vector<'a, ::flatbuffers::ForwardsUOffset<Overlay>>>>(Fragment::VT_OVERLAYS, None)}
+  }
+  #[inline]
+  pub fn origins(&self) -> Option<Pointer<'a>> {
+    // Safety:
+    // Created from valid Table for this object
+    // which contains a valid value in this slot
+    unsafe { self._tab.get::<::flatbuffers::ForwardsUOffset<Pointer>>(Fragment::VT_ORIGINS, None)}
+  }
 }
 
 impl ::flatbuffers::Verifiable for Fragment<'_> {
@@ -857,6 +999,9 @@ impl ::flatbuffers::Verifiable for Fragment<'_> {
      .visit_field::<::flatbuffers::ForwardsUOffset<::flatbuffers::Vector<'_, u8>>>("id", Self::VT_ID, true)?
      .visit_field::<u32>("rows", Self::VT_ROWS, false)?
      .visit_field::<::flatbuffers::ForwardsUOffset<::flatbuffers::Vector<'_, ::flatbuffers::ForwardsUOffset<DataFile>>>>("files", Self::VT_FILES, false)?
+     .visit_field::<::flatbuffers::ForwardsUOffset<::flatbuffers::Vector<'_, u8>>>("deleted", Self::VT_DELETED, false)?
+     .visit_field::<::flatbuffers::ForwardsUOffset<::flatbuffers::Vector<'_, ::flatbuffers::ForwardsUOffset<Overlay>>>>("overlays", Self::VT_OVERLAYS, false)?
+     .visit_field::<::flatbuffers::ForwardsUOffset<Pointer>>("origins", Self::VT_ORIGINS, false)?
      .finish();
     Ok(())
   }
@@ -865,6 +1010,9 @@ pub struct FragmentArgs<'a> {
     pub id: Option<::flatbuffers::WIPOffset<::flatbuffers::Vector<'a, u8>>>,
     pub rows: u32,
     pub files: Option<::flatbuffers::WIPOffset<::flatbuffers::Vector<'a, ::flatbuffers::ForwardsUOffset<DataFile<'a>>>>>,
+    pub deleted: Option<::flatbuffers::WIPOffset<::flatbuffers::Vector<'a, u8>>>,
+    pub overlays: Option<::flatbuffers::WIPOffset<::flatbuffers::Vector<'a, ::flatbuffers::ForwardsUOffset<Overlay<'a>>>>>,
+    pub origins: Option<::flatbuffers::WIPOffset<Pointer<'a>>>,
 }
 impl<'a> Default for FragmentArgs<'a> {
   #[inline]
@@ -873,6 +1021,9 @@ impl<'a> Default for FragmentArgs<'a> {
       id: None, // required field
       rows: 0,
       files: None,
+      deleted: None,
+      overlays: None,
+      origins: None,
     }
   }
 }
@@ -893,6 +1044,18 @@ impl<'a: 'b, 'b, A: ::flatbuffers::Allocator + 'a> FragmentBuilder<'a, 'b, A> {
   #[inline]
   pub fn add_files(&mut self, files: ::flatbuffers::WIPOffset<::flatbuffers::Vector<'b , ::flatbuffers::ForwardsUOffset<DataFile<'b >>>>) {
     self.fbb_.push_slot_always::<::flatbuffers::WIPOffset<_>>(Fragment::VT_FILES, files);
+  }
+  #[inline]
+  pub fn add_deleted(&mut self, deleted: ::flatbuffers::WIPOffset<::flatbuffers::Vector<'b , u8>>) {
+    self.fbb_.push_slot_always::<::flatbuffers::WIPOffset<_>>(Fragment::VT_DELETED, deleted);
+  }
+  #[inline]
+  pub fn add_overlays(&mut self, overlays: ::flatbuffers::WIPOffset<::flatbuffers::Vector<'b , ::flatbuffers::ForwardsUOffset<Overlay<'b >>>>) {
+    self.fbb_.push_slot_always::<::flatbuffers::WIPOffset<_>>(Fragment::VT_OVERLAYS, overlays);
+  }
+  #[inline]
+  pub fn add_origins(&mut self, origins: ::flatbuffers::WIPOffset<Pointer<'b >>) {
+    self.fbb_.push_slot_always::<::flatbuffers::WIPOffset<Pointer>>(Fragment::VT_ORIGINS, origins);
   }
   #[inline]
   pub fn new(_fbb: &'b mut ::flatbuffers::FlatBufferBuilder<'a, A>) -> FragmentBuilder<'a, 'b, A> {
@@ -916,6 +1079,369 @@ impl ::core::fmt::Debug for Fragment<'_> {
       ds.field("id", &self.id());
       ds.field("rows", &self.rows());
       ds.field("files", &self.files());
+      ds.field("deleted", &self.deleted());
+      ds.field("overlays", &self.overlays());
+      ds.field("origins", &self.origins());
+      ds.finish()
+  }
+}
+pub enum EditOffset {}
+#[derive(Copy, Clone, PartialEq)]
+
+pub struct Edit<'a> {
+  pub _tab: ::flatbuffers::Table<'a>,
+}
+
+impl<'a> ::flatbuffers::Follow<'a> for Edit<'a> {
+  type Inner = Edit<'a>;
+  #[inline]
+  unsafe fn follow(buf: &'a [u8], loc: usize) -> Self::Inner {
+    Self { _tab: unsafe { ::flatbuffers::Table::new(buf, loc) } }
+  }
+}
+
+impl<'a> Edit<'a> {
+  pub const VT_FILE: ::flatbuffers::VOffsetT = 4;
+  pub const VT_ROWS: ::flatbuffers::VOffsetT = 6;
+  pub const VT_FIELDS: ::flatbuffers::VOffsetT = 8;
+
+  #[inline]
+  pub unsafe fn init_from_table(table: ::flatbuffers::Table<'a>) -> Self {
+    Edit { _tab: table }
+  }
+  #[allow(unused_mut)]
+  pub fn create<'bldr: 'args, 'args: 'mut_bldr, 'mut_bldr, A: ::flatbuffers::Allocator + 'bldr>(
+    _fbb: &'mut_bldr mut ::flatbuffers::FlatBufferBuilder<'bldr, A>,
+    args: &'args EditArgs<'args>
+  ) -> ::flatbuffers::WIPOffset<Edit<'bldr>> {
+    let mut builder = EditBuilder::new(_fbb);
+    if let Some(x) = args.fields { builder.add_fields(x); }
+    if let Some(x) = args.rows { builder.add_rows(x); }
+    if let Some(x) = args.file { builder.add_file(x); }
+    builder.finish()
+  }
+
+
+  #[inline]
+  pub fn file(&self) -> ::flatbuffers::Vector<'a, u8> {
+    // Safety:
+    // Created from valid Table for this object
+    // which contains a valid value in this slot
+    unsafe { self._tab.get::<::flatbuffers::ForwardsUOffset<::flatbuffers::Vector<'a, u8>>>(Edit::VT_FILE, None).unwrap()}
+  }
+  #[inline]
+  pub fn rows(&self) -> ::flatbuffers::Vector<'a, u8> {
+    // Safety:
+    // Created from valid Table for this object
+    // which contains a valid value in this slot
+    unsafe { self._tab.get::<::flatbuffers::ForwardsUOffset<::flatbuffers::Vector<'a, u8>>>(Edit::VT_ROWS, None).unwrap()}
+  }
+  #[inline]
+  pub fn fields(&self) -> Option<::flatbuffers::Vector<'a, u64>> {
+    // Safety:
+    // Created from valid Table for this object
+    // which contains a valid value in this slot
+    unsafe { self._tab.get::<::flatbuffers::ForwardsUOffset<::flatbuffers::Vector<'a, u64>>>(Edit::VT_FIELDS, None)}
+  }
+}
+
+impl ::flatbuffers::Verifiable for Edit<'_> {
+  #[inline]
+  fn run_verifier(
+    v: &mut ::flatbuffers::Verifier, pos: usize
+  ) -> Result<(), ::flatbuffers::InvalidFlatbuffer> {
+    v.visit_table(pos)?
+     .visit_field::<::flatbuffers::ForwardsUOffset<::flatbuffers::Vector<'_, u8>>>("file", Self::VT_FILE, true)?
+     .visit_field::<::flatbuffers::ForwardsUOffset<::flatbuffers::Vector<'_, u8>>>("rows", Self::VT_ROWS, true)?
+     .visit_field::<::flatbuffers::ForwardsUOffset<::flatbuffers::Vector<'_, u64>>>("fields", Self::VT_FIELDS, false)?
+     .finish();
+    Ok(())
+  }
+}
+pub struct EditArgs<'a> {
+    pub file: Option<::flatbuffers::WIPOffset<::flatbuffers::Vector<'a, u8>>>,
+    pub rows: Option<::flatbuffers::WIPOffset<::flatbuffers::Vector<'a, u8>>>,
+    pub fields: Option<::flatbuffers::WIPOffset<::flatbuffers::Vector<'a, u64>>>,
+}
+impl<'a> Default for EditArgs<'a> {
+  #[inline]
+  fn default() -> Self {
+    EditArgs {
+      file: None, // required field
+      rows: None, // required field
+      fields: None,
+    }
+  }
+}
+
+pub struct EditBuilder<'a: 'b, 'b, A: ::flatbuffers::Allocator + 'a> {
+  fbb_: &'b mut ::flatbuffers::FlatBufferBuilder<'a, A>,
+  start_: ::flatbuffers::WIPOffset<::flatbuffers::TableUnfinishedWIPOffset>,
+}
+impl<'a: 'b, 'b, A: ::flatbuffers::Allocator + 'a> EditBuilder<'a, 'b, A> {
+  #[inline]
+  pub fn add_file(&mut self, file: ::flatbuffers::WIPOffset<::flatbuffers::Vector<'b , u8>>) {
+    self.fbb_.push_slot_always::<::flatbuffers::WIPOffset<_>>(Edit::VT_FILE, file);
+  }
+  #[inline]
+  pub fn add_rows(&mut self, rows: ::flatbuffers::WIPOffset<::flatbuffers::Vector<'b , u8>>) {
+    self.fbb_.push_slot_always::<::flatbuffers::WIPOffset<_>>(Edit::VT_ROWS, rows);
+  }
+  #[inline]
+  pub fn add_fields(&mut self, fields: ::flatbuffers::WIPOffset<::flatbuffers::Vector<'b , u64>>) {
+    self.fbb_.push_slot_always::<::flatbuffers::WIPOffset<_>>(Edit::VT_FIELDS, fields);
+  }
+  #[inline]
+  pub fn new(_fbb: &'b mut ::flatbuffers::FlatBufferBuilder<'a, A>) -> EditBuilder<'a, 'b, A> {
+    let start = _fbb.start_table();
+    EditBuilder {
+      fbb_: _fbb,
+      start_: start,
+    }
+  }
+  #[inline]
+  pub fn finish(self) -> ::flatbuffers::WIPOffset<Edit<'a>> {
+    let o = self.fbb_.end_table(self.start_);
+    self.fbb_.required(o, Edit::VT_FILE,"file");
+    self.fbb_.required(o, Edit::VT_ROWS,"rows");
+    ::flatbuffers::WIPOffset::new(o.value())
+  }
+}
+
+impl ::core::fmt::Debug for Edit<'_> {
+  fn fmt(&self, f: &mut ::core::fmt::Formatter<'_>) -> ::core::fmt::Result {
+    let mut ds = f.debug_struct("Edit");
+      ds.field("file", &self.file());
+      ds.field("rows", &self.rows());
+      ds.field("fields", &self.fields());
+      ds.finish()
+  }
+}
+pub enum OriginOffset {}
+#[derive(Copy, Clone, PartialEq)]
+
+pub struct Origin<'a> {
+  pub _tab: ::flatbuffers::Table<'a>,
+}
+
+impl<'a> ::flatbuffers::Follow<'a> for Origin<'a> {
+  type Inner = Origin<'a>;
+  #[inline]
+  unsafe fn follow(buf: &'a [u8], loc: usize) -> Self::Inner {
+    Self { _tab: unsafe { ::flatbuffers::Table::new(buf, loc) } }
+  }
+}
+
+impl<'a> Origin<'a> {
+  pub const VT_FRAGMENT: ::flatbuffers::VOffsetT = 4;
+  pub const VT_ROWS: ::flatbuffers::VOffsetT = 6;
+  pub const VT_EDITS: ::flatbuffers::VOffsetT = 8;
+
+  #[inline]
+  pub unsafe fn init_from_table(table: ::flatbuffers::Table<'a>) -> Self {
+    Origin { _tab: table }
+  }
+  #[allow(unused_mut)]
+  pub fn create<'bldr: 'args, 'args: 'mut_bldr, 'mut_bldr, A: ::flatbuffers::Allocator + 'bldr>(
+    _fbb: &'mut_bldr mut ::flatbuffers::FlatBufferBuilder<'bldr, A>,
+    args: &'args OriginArgs<'args>
+  ) -> ::flatbuffers::WIPOffset<Origin<'bldr>> {
+    let mut builder = OriginBuilder::new(_fbb);
+    if let Some(x) = args.edits { builder.add_edits(x); }
+    if let Some(x) = args.rows { builder.add_rows(x); }
+    if let Some(x) = args.fragment { builder.add_fragment(x); }
+    builder.finish()
+  }
+
+
+  #[inline]
+  pub fn fragment(&self) -> ::flatbuffers::Vector<'a, u8> {
+    // Safety:
+    // Created from valid Table for this object
+    // which contains a valid value in this slot
+    unsafe { self._tab.get::<::flatbuffers::ForwardsUOffset<::flatbuffers::Vector<'a, u8>>>(Origin::VT_FRAGMENT, None).unwrap()}
+  }
+  #[inline]
+  pub fn rows(&self) -> ::flatbuffers::Vector<'a, u8> {
+    // Safety:
+    // Created from valid Table for this object
+    // which contains a valid value in this slot
+    unsafe { self._tab.get::<::flatbuffers::ForwardsUOffset<::flatbuffers::Vector<'a, u8>>>(Origin::VT_ROWS, None).unwrap()}
+  }
+  #[inline]
+  pub fn edits(&self) -> Option<::flatbuffers::Vector<'a, ::flatbuffers::ForwardsUOffset<Edit<'a>>>> {
+    // Safety:
+    // Created from valid Table for this object
+    // which contains a valid value in this slot
+    unsafe { self._tab.get::<::flatbuffers::ForwardsUOffset<::flatbuffers::Vector<'a, ::flatbuffers::ForwardsUOffset<Edit>>>>(Origin::VT_EDITS, None)}
+  }
+}
+
+impl ::flatbuffers::Verifiable for Origin<'_> {
+  #[inline]
+  fn run_verifier(
+    v: &mut ::flatbuffers::Verifier, pos: usize
+  ) -> Result<(), ::flatbuffers::InvalidFlatbuffer> {
+    v.visit_table(pos)?
+     .visit_field::<::flatbuffers::ForwardsUOffset<::flatbuffers::Vector<'_, u8>>>("fragment", Self::VT_FRAGMENT, true)?
+     .visit_field::<::flatbuffers::ForwardsUOffset<::flatbuffers::Vector<'_, u8>>>("rows", Self::VT_ROWS, true)?
+     .visit_field::<::flatbuffers::ForwardsUOffset<::flatbuffers::Vector<'_, ::flatbuffers::ForwardsUOffset<Edit>>>>("edits", Self::VT_EDITS, false)?
+     .finish();
+    Ok(())
+  }
+}
+pub struct OriginArgs<'a> {
+    pub fragment: Option<::flatbuffers::WIPOffset<::flatbuffers::Vector<'a, u8>>>,
+    pub rows: Option<::flatbuffers::WIPOffset<::flatbuffers::Vector<'a, u8>>>,
+    pub edits: Option<::flatbuffers::WIPOffset<::flatbuffers::Vector<'a, ::flatbuffers::ForwardsUOffset<Edit<'a>>>>>,
+}
+impl<'a> Default for OriginArgs<'a> {
+  #[inline]
+  fn default() -> Self {
+    OriginArgs {
+      fragment: None, // required field
+      rows: None, // required field
+      edits: None,
+    }
+  }
+}
+
+pub struct OriginBuilder<'a: 'b, 'b, A: ::flatbuffers::Allocator + 'a> {
+  fbb_: &'b mut ::flatbuffers::FlatBufferBuilder<'a, A>,
+  start_: ::flatbuffers::WIPOffset<::flatbuffers::TableUnfinishedWIPOffset>,
+}
+impl<'a: 'b, 'b, A: ::flatbuffers::Allocator + 'a> OriginBuilder<'a, 'b, A> {
+  #[inline]
+  pub fn add_fragment(&mut self, fragment: ::flatbuffers::WIPOffset<::flatbuffers::Vector<'b , u8>>) {
+    self.fbb_.push_slot_always::<::flatbuffers::WIPOffset<_>>(Origin::VT_FRAGMENT, fragment);
+  }
+  #[inline]
+  pub fn add_rows(&mut self, rows: ::flatbuffers::WIPOffset<::flatbuffers::Vector<'b , u8>>) {
+    self.fbb_.push_slot_always::<::flatbuffers::WIPOffset<_>>(Origin::VT_ROWS, rows);
+  }
+  #[inline]
+  pub fn add_edits(&mut self, edits: ::flatbuffers::WIPOffset<::flatbuffers::Vector<'b , ::flatbuffers::ForwardsUOffset<Edit<'b >>>>) {
+    self.fbb_.push_slot_always::<::flatbuffers::WIPOffset<_>>(Origin::VT_EDITS, edits);
+  }
+  #[inline]
+  pub fn new(_fbb: &'b mut ::flatbuffers::FlatBufferBuilder<'a, A>) -> OriginBuilder<'a, 'b, A> {
+    let start = _fbb.start_table();
+    OriginBuilder {
+      fbb_: _fbb,
+      start_: start,
+    }
+  }
+  #[inline]
+  pub fn finish(self) -> ::flatbuffers::WIPOffset<Origin<'a>> {
+    let o = self.fbb_.end_table(self.start_);
+    self.fbb_.required(o, Origin::VT_FRAGMENT,"fragment");
+    self.fbb_.required(o, Origin::VT_ROWS,"rows");
+    ::flatbuffers::WIPOffset::new(o.value())
+  }
+}
+
+impl ::core::fmt::Debug for Origin<'_> {
+  fn fmt(&self, f: &mut ::core::fmt::Formatter<'_>) -> ::core::fmt::Result {
+    let mut ds = f.debug_struct("Origin");
+      ds.field("fragment", &self.fragment());
+      ds.field("rows", &self.rows());
+      ds.field("edits", &self.edits());
+      ds.finish()
+  }
+}
+pub enum OriginsOffset {}
+#[derive(Copy, Clone, PartialEq)]
+
+pub struct Origins<'a> {
+  pub _tab: ::flatbuffers::Table<'a>,
+}
+
+impl<'a> ::flatbuffers::Follow<'a> for Origins<'a> {
+  type Inner = Origins<'a>;
+  #[inline]
+  unsafe fn follow(buf: &'a [u8], loc: usize) -> Self::Inner {
+    Self { _tab: unsafe { ::flatbuffers::Table::new(buf, loc) } }
+  }
+}
+
+impl<'a> Origins<'a> {
+  pub const VT_ORIGINS: ::flatbuffers::VOffsetT = 4;
+
+  #[inline]
+  pub unsafe fn init_from_table(table: ::flatbuffers::Table<'a>) -> Self {
+    Origins { _tab: table }
+  }
+  #[allow(unused_mut)]
+  pub fn create<'bldr: 'args, 'args: 'mut_bldr, 'mut_bldr, A: ::flatbuffers::Allocator + 'bldr>(
+    _fbb: &'mut_bldr mut ::flatbuffers::FlatBufferBuilder<'bldr, A>,
+    args: &'args OriginsArgs<'args>
+  ) -> ::flatbuffers::WIPOffset<Origins<'bldr>> {
+    let mut builder = OriginsBuilder::new(_fbb);
+    if let Some(x) = args.origins { builder.add_origins(x); }
+    builder.finish()
+  }
+
+
+  #[inline]
+  pub fn origins(&self) -> Option<::flatbuffers::Vector<'a, ::flatbuffers::ForwardsUOffset<Origin<'a>>>> {
+    // Safety:
+    // Created from valid Table for this object
+    // which contains a valid value in this slot
+    unsafe { self._tab.get::<::flatbuffers::ForwardsUOffset<::flatbuffers::Vector<'a, ::flatbuffers::ForwardsUOffset<Origin>>>>(Origins::VT_ORIGINS, None)}
+  }
+}
+
+impl ::flatbuffers::Verifiable for Origins<'_> {
+  #[inline]
+  fn run_verifier(
+    v: &mut ::flatbuffers::Verifier, pos: usize
+  ) -> Result<(), ::flatbuffers::InvalidFlatbuffer> {
+    v.visit_table(pos)?
+     .visit_field::<::flatbuffers::ForwardsUOffset<::flatbuffers::Vector<'_, ::flatbuffers::ForwardsUOffset<Origin>>>>("origins", Self::VT_ORIGINS, false)?
+     .finish();
+    Ok(())
+  }
+}
+pub struct OriginsArgs<'a> {
+    pub origins: Option<::flatbuffers::WIPOffset<::flatbuffers::Vector<'a, ::flatbuffers::ForwardsUOffset<Origin<'a>>>>>,
+}
+impl<'a> Default for OriginsArgs<'a> {
+  #[inline]
+  fn default() -> Self {
+    OriginsArgs {
+      origins: None,
+    }
+  }
+}
+
+pub struct OriginsBuilder<'a: 'b, 'b, A: ::flatbuffers::Allocator + 'a> {
+  fbb_: &'b mut ::flatbuffers::FlatBufferBuilder<'a, A>,
+  start_: ::flatbuffers::WIPOffset<::flatbuffers::TableUnfinishedWIPOffset>,
+}
+impl<'a: 'b, 'b, A: ::flatbuffers::Allocator + 'a> OriginsBuilder<'a, 'b, A> {
+  #[inline]
+  pub fn add_origins(&mut self, origins: ::flatbuffers::WIPOffset<::flatbuffers::Vector<'b , ::flatbuffers::ForwardsUOffset<Origin<'b >>>>) {
+    self.fbb_.push_slot_always::<::flatbuffers::WIPOffset<_>>(Origins::VT_ORIGINS, origins);
+  }
+  #[inline]
+  pub fn new(_fbb: &'b mut ::flatbuffers::FlatBufferBuilder<'a, A>) -> OriginsBuilder<'a, 'b, A> {
+    let start = _fbb.start_table();
+    OriginsBuilder {
+      fbb_: _fbb,
+      start_: start,
+    }
+  }
+  #[inline]
+  pub fn finish(self) -> ::flatbuffers::WIPOffset<Origins<'a>> {
+    let o = self.fbb_.end_table(self.start_);
+    ::flatbuffers::WIPOffset::new(o.value())
+  }
+}
+
+impl ::core::fmt::Debug for Origins<'_> {
+  fn fmt(&self, f: &mut ::core::fmt::Formatter<'_>) -> ::core::fmt::Result {
+    let mut ds = f.debug_struct("Origins");
+      ds.field("origins", &self.origins());
       ds.finish()
   }
 }
@@ -1197,6 +1723,8 @@ impl<'a> ::flatbuffers::Follow<'a> for TableRoot<'a> {
 impl<'a> TableRoot<'a> {
   pub const VT_COLUMNS: ::flatbuffers::VOffsetT = 4;
   pub const VT_PAGES: ::flatbuffers::VOffsetT = 6;
+  pub const VT_KEY: ::flatbuffers::VOffsetT = 8;
+  pub const VT_DEFAULTS: ::flatbuffers::VOffsetT = 10;
 
   #[inline]
   pub unsafe fn init_from_table(table: ::flatbuffers::Table<'a>) -> Self {
@@ -1208,6 +1736,8 @@ impl<'a> TableRoot<'a> {
     args: &'args TableRootArgs<'args>
   ) -> ::flatbuffers::WIPOffset<TableRoot<'bldr>> {
     let mut builder = TableRootBuilder::new(_fbb);
+    if let Some(x) = args.defaults { builder.add_defaults(x); }
+    if let Some(x) = args.key { builder.add_key(x); }
     if let Some(x) = args.pages { builder.add_pages(x); }
     if let Some(x) = args.columns { builder.add_columns(x); }
     builder.finish()
@@ -1228,6 +1758,20 @@ impl<'a> TableRoot<'a> {
     // which contains a valid value in this slot
     unsafe { self._tab.get::<::flatbuffers::ForwardsUOffset<::flatbuffers::Vector<'a, ::flatbuffers::ForwardsUOffset<PageRef>>>>(TableRoot::VT_PAGES, None)}
   }
+  #[inline]
+  pub fn key(&self) -> Option<::flatbuffers::Vector<'a, u64>> {
+    // Safety:
+    // Created from valid Table for this object
+    // which contains a valid value in this slot
+    unsafe { self._tab.get::<::flatbuffers::ForwardsUOffset<::flatbuffers::Vector<'a, u64>>>(TableRoot::VT_KEY, None)}
+  }
+  #[inline]
+  pub fn defaults(&self) -> Option<::flatbuffers::Vector<'a, ::flatbuffers::ForwardsUOffset<DataFile<'a>>>> {
+    // Safety:
+    // Created from valid Table for this object
+    // which contains a valid value in this slot
+    unsafe { self._tab.get::<::flatbuffers::ForwardsUOffset<::flatbuffers::Vector<'a, ::flatbuffers::ForwardsUOffset<DataFile>>>>(TableRoot::VT_DEFAULTS, None)}
+  }
 }
 
 impl ::flatbuffers::Verifiable for TableRoot<'_> {
@@ -1238,6 +1782,8 @@ impl ::flatbuffers::Verifiable for TableRoot<'_> {
     v.visit_table(pos)?
      .visit_field::<::flatbuffers::ForwardsUOffset<::flatbuffers::Vector<'_, ::flatbuffers::ForwardsUOffset<Column>>>>("columns", Self::VT_COLUMNS, true)?
      .visit_field::<::flatbuffers::ForwardsUOffset<::flatbuffers::Vector<'_, ::flatbuffers::ForwardsUOffset<PageRef>>>>("pages", Self::VT_PAGES, false)?
+     .visit_field::<::flatbuffers::ForwardsUOffset<::flatbuffers::Vector<'_, u64>>>("key", Self::VT_KEY, false)?
+     .visit_field::<::flatbuffers::ForwardsUOffset<::flatbuffers::Vector<'_, ::flatbuffers::ForwardsUOffset<DataFile>>>>("defaults", Self::VT_DEFAULTS, false)?
      .finish();
     Ok(())
   }
@@ -1245,6 +1791,8 @@ impl ::flatbuffers::Verifiable for TableRoot<'_> {
 pub struct TableRootArgs<'a> {
     pub columns: Option<::flatbuffers::WIPOffset<::flatbuffers::Vector<'a, ::flatbuffers::ForwardsUOffset<Column<'a>>>>>,
     pub pages: Option<::flatbuffers::WIPOffset<::flatbuffers::Vector<'a, ::flatbuffers::ForwardsUOffset<PageRef<'a>>>>>,
+    pub key: Option<::flatbuffers::WIPOffset<::flatbuffers::Vector<'a, u64>>>,
+    pub defaults: Option<::flatbuffers::WIPOffset<::flatbuffers::Vector<'a, ::flatbuffers::ForwardsUOffset<DataFile<'a>>>>>,
 }
 impl<'a> Default for TableRootArgs<'a> {
   #[inline]
@@ -1252,6 +1800,8 @@ impl<'a> Default for TableRootArgs<'a> {
     TableRootArgs {
       columns: None, // required field
       pages: None,
+      key: None,
+      defaults: None,
     }
   }
 }
@@ -1268,6 +1818,14 @@ impl<'a: 'b, 'b, A: ::flatbuffers::Allocator + 'a> TableRootBuilder<'a, 'b, A> {
   #[inline]
   pub fn add_pages(&mut self, pages: ::flatbuffers::WIPOffset<::flatbuffers::Vector<'b , ::flatbuffers::ForwardsUOffset<PageRef<'b >>>>) {
     self.fbb_.push_slot_always::<::flatbuffers::WIPOffset<_>>(TableRoot::VT_PAGES, pages);
+  }
+  #[inline]
+  pub fn add_key(&mut self, key: ::flatbuffers::WIPOffset<::flatbuffers::Vector<'b , u64>>) {
+    self.fbb_.push_slot_always::<::flatbuffers::WIPOffset<_>>(TableRoot::VT_KEY, key);
+  }
+  #[inline]
+  pub fn add_defaults(&mut self, defaults: ::flatbuffers::WIPOffset<::flatbuffers::Vector<'b , ::flatbuffers::ForwardsUOffset<DataFile<'b >>>>) {
+    self.fbb_.push_slot_always::<::flatbuffers::WIPOffset<_>>(TableRoot::VT_DEFAULTS, defaults);
   }
   #[inline]
   pub fn new(_fbb: &'b mut ::flatbuffers::FlatBufferBuilder<'a, A>) -> TableRootBuilder<'a, 'b, A> {
@@ -1290,6 +1848,8 @@ impl ::core::fmt::Debug for TableRoot<'_> {
     let mut ds = f.debug_struct("TableRoot");
       ds.field("columns", &self.columns());
       ds.field("pages", &self.pages());
+      ds.field("key", &self.key());
+      ds.field("defaults", &self.defaults());
       ds.finish()
   }
 }
@@ -1480,6 +2040,8 @@ impl<'a> Change<'a> {
   pub const VT_ROWS_ADDED: ::flatbuffers::VOffsetT = 8;
   pub const VT_FRAGMENTS: ::flatbuffers::VOffsetT = 10;
   pub const VT_FIELDS: ::flatbuffers::VOffsetT = 12;
+  pub const VT_ROWS_DELETED: ::flatbuffers::VOffsetT = 14;
+  pub const VT_ROWS_CHANGED: ::flatbuffers::VOffsetT = 16;
 
   #[inline]
   pub unsafe fn init_from_table(table: ::flatbuffers::Table<'a>) -> Self {
@@ -1491,6 +2053,8 @@ impl<'a> Change<'a> {
     args: &'args ChangeArgs<'args>
   ) -> ::flatbuffers::WIPOffset<Change<'bldr>> {
     let mut builder = ChangeBuilder::new(_fbb);
+    builder.add_rows_changed(args.rows_changed);
+    builder.add_rows_deleted(args.rows_deleted);
     builder.add_rows_added(args.rows_added);
     if let Some(x) = args.fields { builder.add_fields(x); }
     if let Some(x) = args.fragments { builder.add_fragments(x); }
@@ -1535,6 +2099,20 @@ impl<'a> Change<'a> {
     // which contains a valid value in this slot
     unsafe { self._tab.get::<::flatbuffers::ForwardsUOffset<::flatbuffers::Vector<'a, u64>>>(Change::VT_FIELDS, None)}
   }
+  #[inline]
+  pub fn rows_deleted(&self) -> u64 {
+    // Safety:
+    // Created from valid Table for this object
+    // which contains a valid value in this slot
+    unsafe { self._tab.get::<u64>(Change::VT_ROWS_DELETED, Some(0)).unwrap()}
+  }
+  #[inline]
+  pub fn rows_changed(&self) -> u64 {
+    // Safety:
+    // Created from valid Table for this object
+    // which contains a valid value in this slot
+    unsafe { self._tab.get::<u64>(Change::VT_ROWS_CHANGED, Some(0)).unwrap()}
+  }
 }
 
 impl ::flatbuffers::Verifiable for Change<'_> {
@@ -1548,6 +2126,8 @@ impl ::flatbuffers::Verifiable for Change<'_> {
      .visit_field::<u64>("rows_added", Self::VT_ROWS_ADDED, false)?
      .visit_field::<::flatbuffers::ForwardsUOffset<::flatbuffers::Vector<'_, u8>>>("fragments", Self::VT_FRAGMENTS, false)?
      .visit_field::<::flatbuffers::ForwardsUOffset<::flatbuffers::Vector<'_, u64>>>("fields", Self::VT_FIELDS, false)?
+     .visit_field::<u64>("rows_deleted", Self::VT_ROWS_DELETED, false)?
+     .visit_field::<u64>("rows_changed", Self::VT_ROWS_CHANGED, false)?
      .finish();
     Ok(())
   }
@@ -1558,6 +2138,8 @@ pub struct ChangeArgs<'a> {
     pub rows_added: u64,
     pub fragments: Option<::flatbuffers::WIPOffset<::flatbuffers::Vector<'a, u8>>>,
     pub fields: Option<::flatbuffers::WIPOffset<::flatbuffers::Vector<'a, u64>>>,
+    pub rows_deleted: u64,
+    pub rows_changed: u64,
 }
 impl<'a> Default for ChangeArgs<'a> {
   #[inline]
@@ -1568,6 +2150,8 @@ impl<'a> Default for ChangeArgs<'a> {
       rows_added: 0,
       fragments: None,
       fields: None,
+      rows_deleted: 0,
+      rows_changed: 0,
     }
   }
 }
@@ -1598,6 +2182,14 @@ impl<'a: 'b, 'b, A: ::flatbuffers::Allocator + 'a> ChangeBuilder<'a, 'b, A> {
     self.fbb_.push_slot_always::<::flatbuffers::WIPOffset<_>>(Change::VT_FIELDS, fields);
   }
   #[inline]
+  pub fn add_rows_deleted(&mut self, rows_deleted: u64) {
+    self.fbb_.push_slot::<u64>(Change::VT_ROWS_DELETED, rows_deleted, 0);
+  }
+  #[inline]
+  pub fn add_rows_changed(&mut self, rows_changed: u64) {
+    self.fbb_.push_slot::<u64>(Change::VT_ROWS_CHANGED, rows_changed, 0);
+  }
+  #[inline]
   pub fn new(_fbb: &'b mut ::flatbuffers::FlatBufferBuilder<'a, A>) -> ChangeBuilder<'a, 'b, A> {
     let start = _fbb.start_table();
     ChangeBuilder {
@@ -1622,6 +2214,8 @@ impl ::core::fmt::Debug for Change<'_> {
       ds.field("rows_added", &self.rows_added());
       ds.field("fragments", &self.fragments());
       ds.field("fields", &self.fields());
+      ds.field("rows_deleted", &self.rows_deleted());
+      ds.field("rows_changed", &self.rows_changed());
       ds.finish()
   }
 }

@@ -5,11 +5,12 @@ use std::collections::BTreeMap;
 use flatbuffers::{Follow, ForwardsUOffset, Vector, Verifiable};
 
 use super::{
-    Change, Commit, DataFileRef, Fragment, KIND_COMMIT, KIND_LAKE, KIND_PAGE, KIND_REF, KIND_ROOT, KIND_TAG,
-    LakeMarker, Page, PageLocation, PageRef, Pointer, RefEntry, RefKind, RootRef, TableEntry, TableRoot, Tag,
+    Change, Commit, DataFileRef, Edit, Fragment, KIND_COMMIT, KIND_LAKE, KIND_ORIGINS, KIND_PAGE, KIND_REF, KIND_ROOT,
+    KIND_TAG, LakeMarker, Origin, Origins, Overlay, Page, PageLocation, PageRef, Pointer, RefEntry, RefKind, RootRef,
+    TableEntry, TableRoot, Tag,
 };
 use crate::{
-    Codec, Column, Compression, DType, Dim, Error, FieldId, Id, Kind, Result, Schema,
+    Codec, Column, Compression, DType, Dim, Error, FieldId, Id, Kind, Result, RowSet, Schema,
     envelope::{open, root},
     generated::meta as fb,
 };
@@ -70,6 +71,18 @@ impl Page {
     }
 }
 
+impl Origins {
+    /// The origins that `bytes` are.
+    ///
+    /// # Errors
+    /// [`Error::Corrupt`], [`Error::Checksum`], [`Error::Unsupported`] or [`Error::Limit`].
+    pub fn decode(bytes: &[u8]) -> Result<Self> {
+        let what = "list of origins";
+        let origins = payload::<fb::Origins<'_>>(what, KIND_ORIGINS, bytes)?;
+        Ok(Self { origins: list(origins.origins(), |item| origin(what, item))? })
+    }
+}
+
 impl RefEntry {
     /// The entry that `bytes` are. The embedded commit's bytes are checked against the pointer to it.
     ///
@@ -82,6 +95,8 @@ impl RefEntry {
             "create" => RefKind::Create,
             "commit" => RefKind::Commit,
             "noop" => RefKind::Noop,
+            "reset" => RefKind::Reset,
+            "delete" => RefKind::Delete,
             other => return unsupported(what, format!("entries of kind '{other}'")),
         };
         let (commit, embedded) = (pointer(what, entry.commit())?, entry.embedded().bytes().to_vec());
@@ -176,13 +191,20 @@ fn change(what: &str, change: fb::Change<'_>) -> Result<Change> {
         rows_added: change.rows_added(),
         fragments: fragments.iter().map(|bytes| Id::from_bytes(*bytes)).collect(),
         fields: fields(change.fields()),
+        rows_deleted: change.rows_deleted(),
+        rows_changed: change.rows_changed(),
     })
 }
 
 fn table_root(what: &str, root: fb::TableRoot<'_>) -> Result<TableRoot> {
     let columns = list(Some(root.columns()), |item| column(what, item))?;
     let schema = Schema::new(columns).or_else(|error| corrupt(what, error.to_string()))?;
-    Ok(TableRoot { schema, pages: list(root.pages(), |reference| page_ref(what, reference))? })
+    let key = fields(root.key());
+    if key.iter().any(|field| !schema.columns.iter().any(|column| column.field == *field)) {
+        return corrupt(what, "its key has a column that the table lacks");
+    }
+    let pages = list(root.pages(), |reference| page_ref(what, reference))?;
+    Ok(TableRoot { schema, pages, key, defaults: list(root.defaults(), |file| data_file(what, file))? })
 }
 
 fn column(what: &str, column: fb::Column<'_>) -> Result<Column> {
@@ -229,7 +251,7 @@ fn page_ref(what: &str, reference: fb::PageRef<'_>) -> Result<PageRef> {
     let reference =
         PageRef { fragments: reference.fragments(), rows: reference.rows(), bytes: reference.bytes(), page };
     if let PageLocation::Inline(page) = &reference.page {
-        let rows: u64 = page.fragments.iter().map(|fragment| u64::from(fragment.rows)).sum();
+        let rows: u64 = page.fragments.iter().map(|fragment| u64::from(fragment.live())).sum();
         if page.fragments.len() as u64 != u64::from(reference.fragments) || rows != reference.rows {
             return corrupt(what, "the fragments or rows of an inline page don't add up");
         }
@@ -242,10 +264,38 @@ fn page(what: &str, page: fb::Page<'_>) -> Result<Page> {
 }
 
 fn fragment(what: &str, fragment: fb::Fragment<'_>) -> Result<Fragment> {
+    let (rows, deleted) = (fragment.rows(), row_set(what, fragment.deleted())?);
+    let overlays = list(fragment.overlays(), |item| overlay(what, item))?;
+    if deleted.end() > rows || overlays.iter().any(|overlay| overlay.rows.end() > rows) {
+        return corrupt(what, format!("rows past the {rows} of a fragment are deleted or overlaid"));
+    }
     Ok(Fragment {
         id: id(what, fragment.id())?,
-        rows: fragment.rows(),
+        rows,
         files: list(fragment.files(), |file| data_file(what, file))?,
+        deleted,
+        overlays,
+        origins: fragment.origins().map(|origins| pointer(what, origins)).transpose()?,
+    })
+}
+
+fn row_set(what: &str, bytes: Option<Vector<'_, u8>>) -> Result<RowSet> {
+    bytes.map_or(Ok(RowSet::new()), |bytes| RowSet::decode(what, bytes.bytes()))
+}
+
+fn overlay(what: &str, overlay: fb::Overlay<'_>) -> Result<Overlay> {
+    Ok(Overlay { file: data_file(what, overlay.file())?, rows: row_set(what, Some(overlay.rows()))? })
+}
+
+fn origin(what: &str, origin: fb::Origin<'_>) -> Result<Origin> {
+    let edit = |edit: fb::Edit<'_>| {
+        let (file, rows) = (id(what, edit.file())?, row_set(what, Some(edit.rows()))?);
+        Ok(Edit { file, rows, fields: fields(edit.fields()) })
+    };
+    Ok(Origin {
+        fragment: id(what, origin.fragment())?,
+        rows: row_set(what, Some(origin.rows()))?,
+        edits: list(origin.edits(), edit)?,
     })
 }
 

@@ -5,10 +5,15 @@ use std::collections::BTreeMap;
 use flatbuffers::{FlatBufferBuilder, ForwardsUOffset, Vector, WIPOffset};
 
 use super::{
-    Change, Commit, DataFileRef, Fragment, KIND_COMMIT, KIND_LAKE, KIND_PAGE, KIND_REF, KIND_ROOT, KIND_TAG,
-    LakeMarker, Page, PageLocation, PageRef, Pointer, RefEntry, RefKind, RootRef, TableEntry, TableRoot, Tag,
+    Change, Commit, DataFileRef, Edit, Fragment, KIND_COMMIT, KIND_LAKE, KIND_ORIGINS, KIND_PAGE, KIND_REF, KIND_ROOT,
+    KIND_TAG, LakeMarker, Origin, Origins, Overlay, Page, PageLocation, PageRef, Pointer, RefEntry, RefKind, RootRef,
+    TableEntry, TableRoot, Tag,
 };
-use crate::{Codec, Column, Dim, FieldId, Result, envelope::seal, generated::meta as fb};
+use crate::{
+    Codec, Column, Dim, FieldId, Result, RowSet,
+    envelope::{EDITS, KEYS, seal},
+    generated::meta as fb,
+};
 
 type Builder = FlatBufferBuilder<'static>;
 type Tables<T> = WIPOffset<Vector<'static, ForwardsUOffset<T>>>;
@@ -22,7 +27,7 @@ impl LakeMarker {
         let mut b = Builder::new();
         let id = Some(b.create_vector(self.id.as_bytes()));
         let root = fb::LakeMarker::create(&mut b, &fb::LakeMarkerArgs { id, created: self.created });
-        finish("lake marker", KIND_LAKE, b, root)
+        finish("lake marker", KIND_LAKE, 0, b, root)
     }
 }
 
@@ -45,7 +50,11 @@ impl Commit {
             properties: properties(&mut b, &self.properties),
         };
         let root = fb::Commit::create(&mut b, &args);
-        finish("commit", KIND_COMMIT, b, root)
+        let inline = self.tables.iter().filter_map(|table| match &table.root {
+            RootRef::Inline(root) => Some(features_of_root(root)),
+            RootRef::Object(_) => None,
+        });
+        finish("commit", KIND_COMMIT, inline.fold(0, |all, features| all | features), b, root)
     }
 }
 
@@ -57,7 +66,7 @@ impl TableRoot {
     pub fn encode(&self) -> Result<Vec<u8>> {
         let mut b = Builder::new();
         let root = table_root(&mut b, self);
-        finish("table root", KIND_ROOT, b, root)
+        finish("table root", KIND_ROOT, features_of_root(self), b, root)
     }
 }
 
@@ -69,7 +78,20 @@ impl Page {
     pub fn encode(&self) -> Result<Vec<u8>> {
         let mut b = Builder::new();
         let root = page(&mut b, self);
-        finish("manifest page", KIND_PAGE, b, root)
+        finish("manifest page", KIND_PAGE, features_of_page(self), b, root)
+    }
+}
+
+impl Origins {
+    /// Its bytes.
+    ///
+    /// # Errors
+    /// [`Limit`](crate::Error::Limit) if they are more than 16 MiB.
+    pub fn encode(&self) -> Result<Vec<u8>> {
+        let mut b = Builder::new();
+        let origins = list(&mut b, &self.origins, origin);
+        let root = fb::Origins::create(&mut b, &fb::OriginsArgs { origins });
+        finish("list of origins", KIND_ORIGINS, 0, b, root)
     }
 }
 
@@ -84,6 +106,8 @@ impl RefEntry {
             RefKind::Create => "create",
             RefKind::Commit => "commit",
             RefKind::Noop => "noop",
+            RefKind::Reset => "reset",
+            RefKind::Delete => "delete",
         };
         let args = fb::RefEntryArgs {
             kind: Some(b.create_string(kind)),
@@ -93,7 +117,7 @@ impl RefEntry {
             time: self.time,
         };
         let root = fb::RefEntry::create(&mut b, &args);
-        finish("ref entry", KIND_REF, b, root)
+        finish("ref entry", KIND_REF, 0, b, root)
     }
 }
 
@@ -111,13 +135,28 @@ impl Tag {
             time: self.time,
         };
         let root = fb::Tag::create(&mut b, &args);
-        finish("tag", KIND_TAG, b, root)
+        finish("tag", KIND_TAG, 0, b, root)
     }
 }
 
-fn finish<T>(what: &str, kind: [u8; 4], mut builder: Builder, root: WIPOffset<T>) -> Result<Vec<u8>> {
+/// What a reader must know to read a page right.
+fn features_of_page(page: &Page) -> u64 {
+    let edited = page.fragments.iter().any(|fragment| !fragment.deleted.is_empty() || !fragment.overlays.is_empty());
+    if edited { EDITS } else { 0 }
+}
+
+fn features_of_root(root: &TableRoot) -> u64 {
+    let key = if root.key.is_empty() { 0 } else { KEYS };
+    let inline = root.pages.iter().filter_map(|reference| match &reference.page {
+        PageLocation::Inline(page) => Some(features_of_page(page)),
+        PageLocation::Object(_) => None,
+    });
+    inline.fold(key, |all, features| all | features)
+}
+
+fn finish<T>(what: &str, kind: [u8; 4], features: u64, mut builder: Builder, root: WIPOffset<T>) -> Result<Vec<u8>> {
     builder.finish_minimal(root);
-    seal(what, kind, builder.finished_data())
+    seal(what, kind, features, builder.finished_data())
 }
 
 /// A vector of tables, or nothing when it is empty.
@@ -170,6 +209,8 @@ fn change(b: &mut Builder, change: &Change) -> WIPOffset<fb::Change<'static>> {
         rows_added: change.rows_added,
         fragments: (!fragments.is_empty()).then(|| b.create_vector(&fragments)),
         fields: fields(b, &change.fields),
+        rows_deleted: change.rows_deleted,
+        rows_changed: change.rows_changed,
     };
     fb::Change::create(b, &args)
 }
@@ -178,7 +219,9 @@ fn table_root(b: &mut Builder, root: &TableRoot) -> WIPOffset<fb::TableRoot<'sta
     let columns: Vec<_> = root.schema.columns.iter().map(|item| column(b, item)).collect();
     let columns = Some(b.create_vector(&columns));
     let pages = list(b, &root.pages, page_ref);
-    fb::TableRoot::create(b, &fb::TableRootArgs { columns, pages })
+    let key = fields(b, &root.key);
+    let defaults = list(b, &root.defaults, data_file);
+    fb::TableRoot::create(b, &fb::TableRootArgs { columns, pages, key, defaults })
 }
 
 fn column(b: &mut Builder, column: &Column) -> WIPOffset<fb::Column<'static>> {
@@ -241,7 +284,41 @@ fn page(b: &mut Builder, page: &Page) -> WIPOffset<fb::Page<'static>> {
 fn fragment(b: &mut Builder, fragment: &Fragment) -> WIPOffset<fb::Fragment<'static>> {
     let id = Some(b.create_vector(fragment.id.as_bytes()));
     let files = list(b, &fragment.files, data_file);
-    fb::Fragment::create(b, &fb::FragmentArgs { id, rows: fragment.rows, files })
+    let args = fb::FragmentArgs {
+        id,
+        rows: fragment.rows,
+        files,
+        deleted: (!fragment.deleted.is_empty()).then(|| row_set(b, &fragment.deleted)),
+        overlays: list(b, &fragment.overlays, overlay),
+        origins: fragment.origins.as_ref().map(|origins| pointer(b, origins)),
+    };
+    fb::Fragment::create(b, &args)
+}
+
+fn row_set<'a>(b: &mut FlatBufferBuilder<'a>, rows: &RowSet) -> WIPOffset<Vector<'a, u8>> {
+    b.create_vector(&rows.encode())
+}
+
+fn overlay(b: &mut Builder, overlay: &Overlay) -> WIPOffset<fb::Overlay<'static>> {
+    let (file, rows) = (Some(data_file(b, &overlay.file)), Some(row_set(b, &overlay.rows)));
+    fb::Overlay::create(b, &fb::OverlayArgs { file, rows })
+}
+
+fn origin(b: &mut Builder, origin: &Origin) -> WIPOffset<fb::Origin<'static>> {
+    let edit = |b: &mut Builder, edit: &Edit| {
+        let args = fb::EditArgs {
+            file: Some(b.create_vector(edit.file.as_bytes())),
+            rows: Some(row_set(b, &edit.rows)),
+            fields: fields(b, &edit.fields),
+        };
+        fb::Edit::create(b, &args)
+    };
+    let args = fb::OriginArgs {
+        fragment: Some(b.create_vector(origin.fragment.as_bytes())),
+        rows: Some(row_set(b, &origin.rows)),
+        edits: list(b, &origin.edits, edit),
+    };
+    fb::Origin::create(b, &args)
 }
 
 fn data_file(b: &mut Builder, file: &DataFileRef) -> WIPOffset<fb::DataFile<'static>> {

@@ -9,13 +9,14 @@ mod pointer;
 
 use std::collections::BTreeMap;
 
-use crate::{CommitId, FieldId, FileId, FragmentId, LakeId, ObjectId, Schema, TableId};
+use crate::{CommitId, FieldId, FileId, FragmentId, LakeId, ObjectId, RowSet, Schema, TableId};
 
 const KIND_LAKE: [u8; 4] = *b"LAKE";
 const KIND_COMMIT: [u8; 4] = *b"CMIT";
 const KIND_ROOT: [u8; 4] = *b"ROOT";
 const KIND_PAGE: [u8; 4] = *b"PAGE";
 const KIND_REF: [u8; 4] = *b"REFE";
+const KIND_ORIGINS: [u8; 4] = *b"ORIG";
 const KIND_TAG: [u8; 4] = *b"TAGG";
 
 /// A pointer to a metadata object `meta/<id>`: the graph of objects is a Merkle graph.
@@ -68,7 +69,7 @@ pub struct TableEntry {
     pub name: String,
     /// Its identity.
     pub id: TableId,
-    /// Its rows.
+    /// Its rows, without deleted ones.
     pub rows: u64,
     /// Its root, in the commit when it is small.
     pub root: RootRef,
@@ -88,7 +89,7 @@ pub enum RootRef {
 pub struct Change {
     /// The table.
     pub table: TableId,
-    /// What was done: `create`, `append`, `schema`, and kinds to come.
+    /// What was done: `create`, `append`, `delete`, `update`, `schema`, `compact`, `drop`, `rename`, `merge`, and kinds to come.
     pub kind: String,
     /// Rows added.
     pub rows_added: u64,
@@ -96,6 +97,10 @@ pub struct Change {
     pub fragments: Vec<FragmentId>,
     /// Columns added or changed.
     pub fields: Vec<FieldId>,
+    /// Rows deleted.
+    pub rows_deleted: u64,
+    /// Rows of which cells were updated.
+    pub rows_changed: u64,
 }
 
 /// A table: schema and pages of fragments.
@@ -105,6 +110,10 @@ pub struct TableRoot {
     pub schema: Schema,
     /// Its fragments, in order, in pages.
     pub pages: Vec<PageRef>,
+    /// The columns whose values together differ from row to row; empty if the table has no key.
+    pub key: Vec<FieldId>,
+    /// Files of one row: the value of their columns in all rows of fragments that have no file with them.
+    pub defaults: Vec<DataFileRef>,
 }
 
 /// A page of a table's manifest, and what is in it.
@@ -112,7 +121,7 @@ pub struct TableRoot {
 pub struct PageRef {
     /// Fragments in it.
     pub fragments: u32,
-    /// Rows in it.
+    /// Rows in it, without deleted ones.
     pub rows: u64,
     /// Bytes of the data files it names.
     pub bytes: u64,
@@ -141,10 +150,74 @@ pub struct Page {
 pub struct Fragment {
     /// Its identity: with a row number it names a row on every branch.
     pub id: FragmentId,
-    /// Rows in it.
+    /// Rows in its files, deleted ones included.
     pub rows: u32,
-    /// The data files that hold its columns.
+    /// The data files that hold its columns, but for those that have the table's default in all of its rows.
     pub files: Vec<DataFileRef>,
+    /// Rows that are there no more.
+    pub deleted: RowSet,
+    /// New values of some cells; where overlays meet, the last one counts.
+    pub overlays: Vec<Overlay>,
+    /// Where its rows were first written, if that was in other fragments: to an [`Origins`].
+    pub origins: Option<Pointer>,
+}
+
+/// New values of some rows of some columns of a fragment.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Overlay {
+    /// The file: a row for each of `rows`, in their order, in each of its columns.
+    pub file: DataFileRef,
+    /// The fragment's rows that it has values for.
+    pub rows: RowSet,
+}
+
+/// Where the rows of a fragment were first written: object kind `ORIG`.
+#[derive(Clone, Debug, PartialEq, Eq, Default)]
+pub struct Origins {
+    /// In the order of the fragment's rows.
+    pub origins: Vec<Origin>,
+}
+
+/// Rows of a fragment that were first written in another one.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Origin {
+    /// The fragment that they were first written in.
+    pub fragment: FragmentId,
+    /// Its rows that are meant. They lie side by side, in this order.
+    pub rows: RowSet,
+    /// The overlays that these rows went through since.
+    pub edits: Vec<Edit>,
+}
+
+/// An overlay that rows went through, by row numbers of the fragment that they were first written in.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Edit {
+    /// The overlay's file.
+    pub file: FileId,
+    /// The rows it had values for.
+    pub rows: RowSet,
+    /// The columns it had.
+    pub fields: Vec<FieldId>,
+}
+
+impl Fragment {
+    /// A fragment just written.
+    #[must_use]
+    pub fn new(id: FragmentId, rows: u32, files: Vec<DataFileRef>) -> Self {
+        Self { id, rows, files, deleted: RowSet::new(), overlays: Vec::new(), origins: None }
+    }
+
+    /// Its rows without deleted ones.
+    #[must_use]
+    pub fn live(&self) -> u32 {
+        self.rows - self.deleted.len()
+    }
+
+    /// Its data files, those of overlays included, each with the rows in it.
+    pub fn all_files(&self) -> impl Iterator<Item = (&DataFileRef, u32)> {
+        let overlays = self.overlays.iter().map(|overlay| (&overlay.file, overlay.rows.len()));
+        self.files.iter().map(|file| (file, self.rows)).chain(overlays)
+    }
 }
 
 /// A data file in a manifest, with what a reader needs to fetch its index in one request.
@@ -187,6 +260,10 @@ pub enum RefKind {
     Commit,
     /// Occupies the sequence number and changes nothing, so that a late request can't.
     Noop,
+    /// Moves it to any commit.
+    Reset,
+    /// Ends the branch, at its last commit. An entry of kind [`Create`](Self::Create) may follow.
+    Delete,
 }
 
 /// A tag, `refs/tags/<name>`.

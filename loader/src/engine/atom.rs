@@ -15,7 +15,7 @@ use crate::{
 pub(crate) struct AtomKey {
     /// The column's place among those delivered.
     pub(crate) column: u32,
-    /// The fragment's place in the table.
+    /// The number of the source in the table: a fragment, or what overlays it.
     pub(crate) fragment: u32,
     /// Whether it is a bitmap of valid rows rather than values.
     pub(crate) validity: bool,

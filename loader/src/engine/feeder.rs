@@ -84,7 +84,7 @@ impl Feeder {
             urgent: Semaphore::new(job.options.io_concurrency.saturating_mul(4).min(Semaphore::MAX_PERMITS)),
             decoders: Semaphore::new(decoders),
         };
-        let files = vec![vec![None; table.fragments().len()]; job.columns.len()];
+        let files = vec![vec![None; table.sources()]; job.columns.len()];
         let (cache, groups) = (Cache::default(), HashMap::new());
         Self { job, shared, runtime, plans, limits: Arc::new(limits), cache, groups, files, fetches: false }
     }
@@ -126,50 +126,53 @@ impl Feeder {
 
     /// Opens the files that these rows are in, many at once.
     fn open_files(&mut self, locations: &[Location]) -> Step<()> {
-        let unknown = |location: &&Location| self.files.iter().any(|files| files[location.fragment].is_none());
-        let fragments: BTreeSet<usize> = locations.iter().filter(unknown).map(|location| location.fragment).collect();
-        if fragments.is_empty() {
-            return Ok(Some(()));
-        }
         let job = self.job.clone();
         let table = job.selection.table();
-        let columns: Vec<&Column> = job.columns.iter().map(|column| &column.column).collect();
+        let mut sources = BTreeSet::new();
+        for (number, column) in job.columns.iter().enumerate() {
+            let cells = locations.iter().map(|location| table.cell(*location, column.field()).fragment);
+            sources.extend(cells.filter(|source| self.files[number][*source].is_none()).map(|source| (source, number)));
+        }
+        if sources.is_empty() {
+            return Ok(Some(()));
+        }
+        let wanted = sources.iter().map(|(source, number)| (*source, job.columns[*number].field()));
         let mut stop = self.shared.stop.subscribe();
         let opened = self.runtime.block_on(async {
             tokio::select! {
                 _ = stop.wait_for(|stop| *stop) => None,
-                opened = tokio::time::timeout(job.options.stall_timeout, table.open_files(&columns, fragments.clone())) => Some(opened),
+                opened = tokio::time::timeout(job.options.stall_timeout, table.open_files(wanted)) => Some(opened),
             }
         });
         match opened {
             None => return Ok(None),
             Some(Ok(opened)) => opened?,
             Some(Err(_)) => {
-                let files = fragments.iter().flat_map(|fragment| &table.fragments()[*fragment].files);
+                let fragments = sources.iter().filter_map(|(source, _)| table.fragments().get(*source));
+                let files = fragments.flat_map(|fragment| &fragment.files);
                 let waiting = files.take(8).map(|file| format!("the index of data/{}", file.id)).collect();
                 return Err(Error::Stalled { after: job.options.stall_timeout, waiting });
             }
         }
-        for fragment in fragments {
-            for (number, column) in job.columns.iter().enumerate() {
-                let file = table.file(fragment, column.field());
-                let file = self.runtime.block_on(file)?;
-                let known = file.position(column.field()).map(|position| (position, &file.index().columns()[position]));
-                let Some((position, index)) = known else {
-                    let reason = format!("it lacks column '{}'", column.name);
-                    return Err(forebay_versioning::Error::Inconsistent { path: file.path().to_owned(), reason }.into());
-                };
-                let local = file.map().is_some();
-                let mapped = local && index.direct().is_some() && !column.column.nullable;
-                let route = match (mapped, local) {
-                    (true, _) => Route::Mapped,
-                    (false, true) => Route::Decoded,
-                    (false, false) => Route::Fetched,
-                };
-                self.shared.counters.route(number, route);
-                self.fetches |= !mapped;
-                self.files[number][fragment] = Some(FileColumn { file, position, mapped });
-            }
+        for (source, number) in sources {
+            let column = &job.columns[number];
+            let file = table.file(source, column.field());
+            let file = self.runtime.block_on(file)?;
+            let known = file.position(column.field()).map(|position| (position, &file.index().columns()[position]));
+            let Some((position, index)) = known else {
+                let reason = format!("it lacks column '{}'", column.name);
+                return Err(forebay_versioning::Error::Inconsistent { path: file.path().to_owned(), reason }.into());
+            };
+            let local = file.map().is_some();
+            let mapped = local && index.direct().is_some() && !column.column.nullable;
+            let route = match (mapped, local) {
+                (true, _) => Route::Mapped,
+                (false, true) => Route::Decoded,
+                (false, false) => Route::Fetched,
+            };
+            self.shared.counters.route(number, route);
+            self.fetches |= !mapped;
+            self.files[number][source] = Some(FileColumn { file, position, mapped });
         }
         Ok(Some(()))
     }
@@ -217,11 +220,12 @@ impl Feeder {
         for column in 0..self.job.columns.len() {
             let mut missing = Vec::new();
             for location in &locations {
-                let file = self.file(column, location.fragment)?;
+                let cell = self.cell(column, *location);
+                let file = self.file(column, cell.fragment)?;
                 if file.mapped {
                     continue;
                 }
-                for atom in file.atoms(column, *location) {
+                for atom in file.atoms(column, cell) {
                     if self.cache.announce(&atom) {
                         missing.push(atom);
                     }
@@ -288,20 +292,21 @@ impl Feeder {
         let nullable = self.job.columns[column].column.nullable;
         let mut numbers: Vec<Option<u32>> = vec![None; self.files[column].len()];
         for location in locations {
-            let row = location.row;
-            if let Some(file) = numbers[location.fragment] {
+            let cell = self.cell(column, *location);
+            let row = cell.row;
+            if let Some(file) = numbers[cell.fragment] {
                 places.rows.push(Place::Mapped { file, row });
                 continue;
             }
-            let file = self.file(column, location.fragment)?;
+            let file = self.file(column, cell.fragment)?;
             if file.mapped {
                 let number = places.files.len() as u32;
-                numbers[location.fragment] = Some(number);
+                numbers[cell.fragment] = Some(number);
                 places.files.push((file.file, file.position));
                 places.rows.push(Place::Mapped { file: number, row });
                 continue;
             }
-            let (values, validity) = file.atoms_of(column, *location, nullable);
+            let (values, validity) = file.atoms_of(column, cell, nullable);
             let mut take = |atom: Option<Atom>| match atom {
                 None => Ok(None),
                 Some(atom) => self.cache.take(&atom.key).map(Some).ok_or(Error::Died { thread: "feeder" }),
@@ -311,8 +316,13 @@ impl Feeder {
         Ok(places)
     }
 
-    fn file(&self, column: usize, fragment: usize) -> Result<FileColumn> {
-        self.files[column][fragment].clone().ok_or(Error::Died { thread: "feeder" })
+    /// Where a column's value in a row is: in the row's fragment, or in what overlays it.
+    fn cell(&self, column: usize, location: Location) -> Location {
+        self.job.selection.table().cell(location, self.job.columns[column].field())
+    }
+
+    fn file(&self, column: usize, source: usize) -> Result<FileColumn> {
+        self.files[column][source].clone().ok_or(Error::Died { thread: "feeder" })
     }
 }
 
