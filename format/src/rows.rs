@@ -175,6 +175,43 @@ impl RowSet {
         Self::range(0..rows).subtract(self)
     }
 
+    /// Its rows at the given places; places behind its end give none.
+    #[must_use]
+    pub fn select(&self, places: &Self) -> Self {
+        let mut selected = Self::new();
+        for places in places.runs() {
+            let mut at = self.runs.partition_point(|run| run.before <= places.start).saturating_sub(1);
+            while let Some(run) = self.runs.get(at).filter(|run| run.before < places.end) {
+                let from = places.start.max(run.before) - run.before;
+                let to = (places.end - run.before).min(run.end - run.start);
+                if from < to {
+                    selected.push(run.start + from, run.start + to);
+                }
+                at += 1;
+            }
+        }
+        selected
+    }
+
+    /// The places of those of `rows` that it has.
+    #[must_use]
+    pub fn places(&self, rows: &Self) -> Self {
+        let place = |run: Range<u32>| self.rank(run.start)..self.rank(run.end);
+        self.intersect(rows).runs().map(place).collect()
+    }
+
+    /// The set with `by` added to each row. None may then be past the last row that there can be.
+    #[must_use]
+    pub fn moved_up(&self, by: u32) -> Self {
+        self.runs().map(|run| run.start + by..run.end + by).collect()
+    }
+
+    /// The rows from `start` on, with `start` taken from each.
+    #[must_use]
+    pub fn moved_down(&self, start: u32) -> Self {
+        self.runs().map(|run| run.start.saturating_sub(start)..run.end.saturating_sub(start)).collect()
+    }
+
     /// Its bytes: for each run the rows between it and the one before, and its length, as LEB128.
     #[must_use]
     pub fn encode(&self) -> Vec<u8> {
@@ -279,6 +316,13 @@ mod tests {
             prop_assert_eq!(x.intersect(&y), set(&(&a & &b)));
             prop_assert_eq!(x.subtract(&y), set(&(&a - &b)));
             prop_assert_eq!(x.complement(250).iter().collect::<BTreeSet<_>>(), (0..250).filter(|row| !a.contains(row)).collect());
+            let at_places: Vec<u32> = b.iter().filter_map(|place| a.iter().nth(*place as usize).copied()).collect();
+            prop_assert_eq!(x.select(&y), RowSet::of(at_places));
+            let places: Vec<u32> = a.iter().zip(0..).filter(|(row, _)| b.contains(row)).map(|(_, at)| at).collect();
+            prop_assert_eq!(x.places(&y), RowSet::of(places));
+            prop_assert_eq!(x.moved_up(probe).moved_down(probe), x.clone());
+            let behind = a.iter().filter_map(|row| row.checked_sub(probe)).collect();
+            prop_assert_eq!(x.moved_down(probe), RowSet::of(behind));
             prop_assert_eq!(RowSet::decode("test", &x.encode()).unwrap(), x);
         }
 

@@ -60,7 +60,7 @@ fn data_file() -> impl Strategy<Value = DataFileRef> {
 }
 
 pub fn page() -> impl Strategy<Value = Page> {
-    let overlay = (data_file(), row_set()).prop_map(|(file, rows)| Overlay { file, rows });
+    let overlay = (data_file(), row_set(), 0_u32..9).prop_map(|(file, rows, first)| Overlay { file, rows, first });
     let edits = (row_set(), vec(overlay, 0..3), option::of(pointer()));
     let fragment = (id(), 1000_u32.., vec(data_file(), 0..3), edits).prop_map(|(id, rows, files, edits)| {
         let (deleted, overlays, origins) = edits;

@@ -107,7 +107,7 @@ fn edited() -> Page {
     let overlay = DataFileRef { id: id(20), fields: vec![FieldId(0x12)], ..file.clone() };
     let mut fragment = Fragment::new(id(6), 300, vec![file]);
     fragment.deleted = RowSet::of(vec![1, 200, 201, 299]);
-    fragment.overlays = vec![Overlay { file: overlay, rows: RowSet::of(vec![0, 2]) }];
+    fragment.overlays = vec![Overlay { file: overlay, rows: RowSet::of(vec![0, 2]), first: 1 }];
     fragment.origins = Some(Pointer { id: id(21), length: 200, hash: [0x12; 32] });
     Page { fragments: vec![fragment] }
 }

@@ -1,11 +1,14 @@
 //! Commits as objects, and the history that they form.
 
 use bytes::Bytes;
-use forebay_format::meta::{Commit, Pointer};
+use forebay_format::meta::{Commit, Pointer, RefKind};
 use forebay_storage::Storage;
 use futures::{StreamExt as _, TryStreamExt as _, stream};
 
-use crate::{At, Error, Result, lake, names, refs};
+use crate::{
+    At, Error, Lake, Result, Snapshot, lake, names,
+    refs::{self, Head, Outcome},
+};
 
 /// Writes a commit's object; gives its pointer and its bytes.
 pub(crate) async fn write(storage: &Storage, commit: &Commit) -> Result<(Pointer, Vec<u8>)> {
@@ -13,6 +16,19 @@ pub(crate) async fn write(storage: &Storage, commit: &Commit) -> Result<(Pointer
     let pointer = Pointer::to(commit.id.cast(), &bytes);
     storage.put(&names::meta(commit.id), Bytes::from(bytes.clone())).await?;
     Ok((pointer, bytes))
+}
+
+/// Writes a commit and makes it the entry behind `head`; `None` if another entry has that number.
+pub(crate) async fn publish(lake: &Lake, head: &Head, kind: RefKind, commit: Commit) -> Result<Option<Snapshot>> {
+    let (pointer, bytes) = write(lake.storage(), &commit).await?;
+    let sequence = head.sequence + 1;
+    match refs::claim(lake.storage(), &head.branch, sequence, kind, pointer, bytes).await? {
+        Outcome::Ours => {
+            refs::leave_hint(lake.storage(), &head.branch, sequence).await;
+            Ok(Some(Snapshot::new(lake.clone(), commit.id, pointer, commit)))
+        }
+        Outcome::Theirs => Ok(None),
+    }
 }
 
 /// The bytes that a pointer names, checked against its length and hash.

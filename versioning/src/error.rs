@@ -2,6 +2,8 @@
 
 use forebay_format::CommitId;
 
+use crate::{Conflict, RowId};
+
 /// A result of this crate.
 pub type Result<T, E = Error> = std::result::Result<T, E>;
 
@@ -99,15 +101,43 @@ pub enum Error {
         /// The rows there are.
         rows: u64,
     },
-    /// Another commit on the branch changed what this one builds on.
-    #[error("conflict on table '{table}' of branch '{branch}': {reason}")]
+    /// Both sides changed the same, each in its own way: another commit on the branch and this one, or two branches.
+    #[error("conflict on branch '{branch}': {}; nothing was committed", listed(conflicts))]
     Conflict {
         /// The branch.
         branch: String,
+        /// All conflicts, with their rows and columns.
+        conflicts: Vec<Conflict>,
+    },
+    /// Two rows of a table would have the same key.
+    #[error("table '{table}': row {row} has the same {} as another row", columns.join(", "))]
+    DuplicateKey {
         /// The table.
         table: String,
-        /// What changed, and what to do.
+        /// The key's columns.
+        columns: Vec<String>,
+        /// The row.
+        row: RowId,
+    },
+    /// A table has no such row.
+    #[error("table '{table}' has no row {row}: it was deleted, compacted, or is of another table")]
+    UnknownRow {
+        /// The table.
+        table: String,
+        /// The row.
+        row: RowId,
+    },
+    /// A call that makes no sense where it is.
+    #[error("{reason}")]
+    Misuse {
+        /// What is wrong, and what to do.
         reason: String,
+    },
+    /// The runtime shut down under a write.
+    #[error("the runtime shut down while data was written")]
+    Cancelled {
+        /// What it said.
+        source: tokio::task::JoinError,
     },
     /// Other writers won every attempt.
     #[error(
@@ -169,6 +199,16 @@ pub enum Error {
     /// The store failed.
     #[error(transparent)]
     Storage(#[from] forebay_storage::Error),
+}
+
+/// The first few conflicts.
+fn listed(conflicts: &[Conflict]) -> String {
+    const SHOWN: usize = 5;
+    let mut shown: Vec<_> = conflicts.iter().take(SHOWN).map(ToString::to_string).collect();
+    if conflicts.len() > SHOWN {
+        shown.push(format!("and {} more", conflicts.len() - SHOWN));
+    }
+    shown.join("; ")
 }
 
 impl Error {

@@ -177,10 +177,18 @@ impl Lake {
         names::check("branch", name)?;
         let snapshot = self.snapshot(from).await?;
         let bytes = snapshot.commit().encode()?;
-        match refs::claim(self.storage(), name, 0, RefKind::Create, snapshot.pointer(), bytes).await? {
-            refs::Outcome::Ours => Ok(()),
-            refs::Outcome::Theirs => Err(Error::BranchExists { name: name.to_owned() }),
+        let claim = async |sequence, bytes| {
+            refs::claim(self.storage(), name, sequence, RefKind::Create, snapshot.pointer(), bytes).await
+        };
+        let mut made = claim(0, bytes.clone()).await? == refs::Outcome::Ours;
+        if !made
+            && let Some(head) = refs::head(self.storage(), name).await?
+            && head.kind == RefKind::Delete
+        {
+            // The log of a deleted branch goes on.
+            made = claim(head.sequence + 1, bytes).await? == refs::Outcome::Ours;
         }
+        if made { Ok(()) } else { Err(Error::BranchExists { name: name.to_owned() }) }
     }
 
     /// Names a version for good.
@@ -266,12 +274,8 @@ impl fmt::Debug for Lake {
 pub(crate) async fn head(storage: &Storage, branch: &str) -> Result<Head> {
     names::check("branch", branch)?;
     match refs::head(storage, branch).await? {
-        Some(head) => Ok(head),
-        None => Err(Error::UnknownBranch {
-            url: storage.url().to_owned(),
-            name: branch.to_owned(),
-            known: refs::branches(storage).await?,
-        }),
+        Some(head) => head.alive(storage).await,
+        None => Err(refs::unknown(storage, branch).await?),
     }
 }
 
@@ -284,16 +288,23 @@ pub(crate) async fn find(storage: &Storage, at: &At) -> Result<(CommitId, Pointe
         At::Tag(name) => {
             names::check("tag", name)?;
             let path = names::tag(name);
-            let bytes = match storage.get(&path).await {
-                Ok(bytes) => bytes,
-                Err(error) if error.is_not_found() => {
+            let gone = names::deleted_tag(name);
+            let (found, deleted) = futures::join!(storage.get(&path), storage.get(&gone));
+            let deleted = match deleted {
+                Ok(_) => true,
+                Err(error) if error.is_not_found() => false,
+                Err(error) => return Err(error.into()),
+            };
+            let bytes = match found {
+                Ok(bytes) if !deleted => bytes,
+                Err(error) if !error.is_not_found() => return Err(error.into()),
+                _ => {
                     return Err(Error::UnknownTag {
                         url: storage.url().to_owned(),
                         name: name.clone(),
                         known: refs::tags(storage).await?,
                     });
                 }
-                Err(error) => return Err(error.into()),
             };
             let tag = Tag::decode(&bytes).map_err(Error::object(&path))?;
             let commit = Commit::decode(&tag.embedded).map_err(Error::object(&path))?;

@@ -20,12 +20,20 @@
 //! | read rows | [`Table::read`], [`Table::take`] |
 //! | choose rows for a loader | [`Selection`] |
 //! | write | [`Lake::begin`], [`TableWriter`], [`Transaction::commit`] |
+//! | delete, update, upsert rows; change columns | [`Transaction::delete`], [`Transaction::update`], [`Transaction::upsert`], [`Transaction::add_column`] |
+//! | bring branches together | [`Lake::merge`], [`Lake::cherry_pick`], [`Lake::revert`], [`Policy`] |
+//! | see what differs | [`Lake::diff`], [`Lake::diff_rows`] |
 
 mod commit;
+mod diff;
 mod error;
 mod file;
+mod graph;
+mod history;
 mod lake;
+mod leaf;
 mod manifest;
+mod merge;
 mod names;
 mod read;
 mod refs;
@@ -34,16 +42,20 @@ mod selection;
 mod snapshot;
 mod table;
 mod transaction;
+mod values;
 mod verify;
 mod writer;
 
+pub use diff::{RowChanges, RowDiff, TableDiff};
 pub use error::{Error, Result};
 pub use file::{OpenFile, Verify};
+pub use history::{LogEntry, MergeOptions, MergeOutcome, MergeReport};
 pub use lake::{At, Lake};
+pub use merge::{Choice, Clash, Conflict, ConflictKind, Decide, MergeSide, Policy};
 pub use selection::{Rows, Selection};
 pub use snapshot::Snapshot;
 pub use table::{Location, RowId, Table};
-pub use transaction::Transaction;
+pub use transaction::{CompactOptions, Transaction};
 pub use verify::{Fault, Verification};
 pub use writer::{TableWriter, Written};
 

@@ -4,14 +4,16 @@
 //! [`INLINE`] its fragments join the last page object until that is full, and then a new one: an append writes a bounded
 //! amount of metadata, whatever the table's size.
 
+use std::collections::{BTreeMap, HashSet};
+
 use bytes::Bytes;
 use forebay_format::{
-    ObjectId,
-    meta::{Fragment, Page, PageLocation, PageRef, Pointer, RootRef, TableRoot},
+    FragmentId, ObjectId,
+    meta::{Fragment, Origins, Page, PageLocation, PageRef, Pointer, RootRef, TableRoot},
 };
 use futures::{StreamExt as _, TryStreamExt as _, stream};
 
-use crate::{Error, Lake, Result, names};
+use crate::{Error, Lake, Result, commit, names};
 
 /// The most bytes of a page inside a root.
 const INLINE: usize = 8 << 10;
@@ -24,20 +26,20 @@ const CONCURRENCY: usize = 32;
 
 /// All fragments of a table, in order.
 pub(crate) async fn fragments(lake: &Lake, root: &TableRoot, referrer: &str) -> Result<Vec<Fragment>> {
-    let mut pages = stream::iter(&root.pages)
-        .map(|page| async move {
-            match &page.page {
-                PageLocation::Inline(inline) => Ok((page, inline.fragments.clone(), referrer.to_owned())),
+    let mut pages = stream::iter(root.pages.clone())
+        .map(|reference| async move {
+            let counts = (reference.fragments, reference.rows);
+            match reference.page {
+                PageLocation::Inline(inline) => Ok((counts, inline.fragments, referrer.to_owned())),
                 PageLocation::Object(pointer) => {
-                    let loaded = lake.page(pointer, referrer).await?;
-                    Ok::<_, Error>((page, loaded.fragments.clone(), names::meta(pointer.id)))
+                    let loaded = lake.page(&pointer, referrer).await?;
+                    Ok::<_, Error>((counts, loaded.fragments.clone(), names::meta(pointer.id)))
                 }
             }
         })
         .buffered(CONCURRENCY);
     let mut all = Vec::new();
-    while let Some((reference, fragments, path)) = pages.try_next().await? {
-        let expected = (reference.fragments, reference.rows);
+    while let Some((expected, fragments, path)) = pages.try_next().await? {
         let found = (fragments.len() as u32, fragments.iter().map(|fragment| u64::from(fragment.live())).sum());
         if expected != found {
             let reason = format!("fragments and rows of a page are {found:?}, its reference says {expected:?}");
@@ -68,10 +70,7 @@ pub(crate) async fn append(lake: &Lake, root: &TableRoot, added: &[Fragment], re
             tail.splice(0..0, page.fragments.iter().cloned());
             pages.pop();
         }
-        for (fragments, bytes) in paginate(tail)? {
-            let pointer = write(lake, bytes).await?;
-            pages.push(reference(&fragments, PageLocation::Object(pointer)));
-        }
+        pages.extend(seal(lake, tail).await?);
     } else if !tail.is_empty() {
         pages.push(reference(&tail, PageLocation::Inline(Page { fragments: tail.clone() })));
     }
@@ -115,7 +114,98 @@ fn reference(fragments: &[Fragment], page: PageLocation) -> PageRef {
     PageRef {
         fragments: fragments.len() as u32,
         rows: fragments.iter().map(|fragment| u64::from(fragment.live())).sum(),
-        bytes: fragments.iter().flat_map(Fragment::all_files).map(|(file, _)| file.size).sum(),
+        bytes: fragments.iter().flat_map(|fragment| &fragment.files).map(|file| file.size).sum(),
         page,
     }
+}
+
+/// The fragments of each root that are in pages which not all of the roots share: all that differ are among them.
+pub(crate) async fn differing<const N: usize>(lake: &Lake, roots: [&TableRoot; N]) -> Result<[Vec<Fragment>; N]> {
+    let mut shared: Option<HashSet<ObjectId>> = None;
+    for root in roots {
+        let here = root.pages.iter().filter_map(object).collect();
+        shared = Some(shared.map_or(here, |shared| &shared & &root.pages.iter().filter_map(object).collect()));
+    }
+    let shared = shared.unwrap_or_default();
+    let mut all = std::array::from_fn(|_| Vec::new());
+    for (root, all) in roots.into_iter().zip(&mut all) {
+        let own = |page: &&PageRef| object(page).is_none_or(|id| !shared.contains(&id));
+        let pages = root.pages.iter().filter(own).cloned().collect();
+        *all = fragments(lake, &TableRoot { pages, ..root.clone() }, "a table that is compared").await?;
+    }
+    Ok(all)
+}
+
+/// `root` with some fragments replaced, each by any number of others at its place, and `added` behind all; writes the
+/// pages that this takes. A page named by `likely` is looked into before the others.
+///
+/// # Errors
+/// [`Error::Inconsistent`] if a fragment to be replaced isn't there.
+pub(crate) async fn edit(
+    lake: &Lake,
+    root: &TableRoot,
+    mut edits: BTreeMap<FragmentId, Vec<Fragment>>,
+    added: &[Fragment],
+    likely: &[PageRef],
+) -> Result<TableRoot> {
+    let likely: HashSet<ObjectId> = likely.iter().filter_map(object).collect();
+    let mut pages: Vec<Vec<PageRef>> = root.pages.iter().map(|page| vec![page.clone()]).collect();
+    let first = |page: &PageRef| object(page).is_none_or(|id| likely.contains(&id));
+    let (mut order, rest): (Vec<usize>, Vec<usize>) =
+        (0..root.pages.len()).partition(|number| first(&root.pages[*number]));
+    order.extend(rest);
+    for number in order {
+        if edits.is_empty() {
+            break;
+        }
+        let page = &root.pages[number];
+        let single = TableRoot { pages: vec![page.clone()], ..root.clone() };
+        let before = fragments(lake, &single, "a table that is changed").await?;
+        if !before.iter().any(|fragment| edits.contains_key(&fragment.id)) {
+            continue;
+        }
+        let replace = |fragment: Fragment| edits.remove(&fragment.id).unwrap_or_else(|| vec![fragment]);
+        let after: Vec<Fragment> = before.into_iter().flat_map(replace).collect();
+        pages[number] = match &page.page {
+            _ if after.is_empty() => Vec::new(),
+            // Only the last page can be inside the root, and only as long as it is small.
+            PageLocation::Inline(_) if encode(&after)?.len() <= INLINE => {
+                vec![reference(&after, PageLocation::Inline(Page { fragments: after.clone() }))]
+            }
+            _ => seal(lake, after).await?,
+        };
+    }
+    if let Some(lost) = edits.keys().next() {
+        let reason = format!("it lacks fragment {lost}, which is to be changed");
+        return Err(Error::Inconsistent { path: "a table that is changed".to_owned(), reason });
+    }
+    let edited = TableRoot { pages: pages.into_iter().flatten().collect(), ..root.clone() };
+    if added.is_empty() { Ok(edited) } else { append(lake, &edited, added, "a table that is changed").await }
+}
+
+/// Writes fragments as page objects.
+async fn seal(lake: &Lake, fragments: Vec<Fragment>) -> Result<Vec<PageRef>> {
+    let mut pages = Vec::new();
+    for (fragments, bytes) in paginate(fragments)? {
+        pages.push(reference(&fragments, PageLocation::Object(write(lake, bytes).await?)));
+    }
+    Ok(pages)
+}
+
+fn object(page: &PageRef) -> Option<ObjectId> {
+    match &page.page {
+        PageLocation::Object(pointer) => Some(pointer.id),
+        PageLocation::Inline(_) => None,
+    }
+}
+
+/// The origins of a fragment that has some.
+pub(crate) async fn origins(lake: &Lake, pointer: &Pointer) -> Result<Origins> {
+    let bytes = commit::fetch(lake.storage(), pointer, "a compacted fragment").await?;
+    Origins::decode(&bytes).map_err(Error::object(names::meta(pointer.id)))
+}
+
+/// Writes the origins of a fragment.
+pub(crate) async fn write_origins(lake: &Lake, origins: &Origins) -> Result<Pointer> {
+    write(lake, origins.encode()?).await
 }

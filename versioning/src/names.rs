@@ -16,6 +16,7 @@ pub(crate) fn meta<T>(id: Id<T>) -> String {
 
 pub(crate) const HEADS: &str = "refs/heads";
 pub(crate) const TAGS: &str = "refs/tags";
+pub(crate) const DELETED_TAGS: &str = "refs/deleted-tags";
 
 pub(crate) fn entry(branch: &str, sequence: u64) -> String {
     format!("{HEADS}/{branch}/{sequence:020}")
@@ -27,6 +28,11 @@ pub(crate) fn hint(branch: &str) -> String {
 
 pub(crate) fn tag(name: &str) -> String {
     format!("{TAGS}/{name}")
+}
+
+/// Where it says that a tag was deleted.
+pub(crate) fn deleted_tag(name: &str) -> String {
+    format!("{DELETED_TAGS}/{name}")
 }
 
 /// Names become parts of object paths on every store, so they keep to what all of them take alike.

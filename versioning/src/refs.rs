@@ -3,23 +3,53 @@
 //! Entries are numbered without gaps and never deleted, so "entry n exists" is monotone in n and the end is found by
 //! probing, without a listing: from a good hint in one round of two requests.
 
-use std::time::Duration;
+use std::{collections::HashSet, time::Duration};
 
 use bytes::Bytes;
 use forebay_format::meta::{Commit, Pointer, RefEntry, RefKind};
 use forebay_storage::{Claim, Storage};
-use futures::future::try_join_all;
+use futures::{StreamExt as _, TryStreamExt as _, future::try_join_all, stream};
 use rand::RngExt as _;
 
-use crate::{Error, Result, lake::now, names};
+use crate::{Error, Lake, Result, Snapshot, lake::now, names};
 
 /// The end of a branch's log.
 #[derive(Clone, Debug)]
 pub(crate) struct Head {
     pub(crate) branch: String,
     pub(crate) sequence: u64,
+    /// What the last entry does: after [`RefKind::Delete`] there is no such branch.
+    pub(crate) kind: RefKind,
     pub(crate) pointer: Pointer,
     pub(crate) commit: Commit,
+}
+
+impl Head {
+    pub(crate) fn snapshot(&self, lake: &Lake) -> Snapshot {
+        Snapshot::new(lake.clone(), self.commit.id, self.pointer, self.commit.clone())
+    }
+
+    /// Itself, unless the branch was deleted.
+    pub(crate) async fn alive(self, storage: &Storage) -> Result<Self> {
+        if self.kind == RefKind::Delete {
+            return Err(unknown(storage, &self.branch).await?);
+        }
+        Ok(self)
+    }
+}
+
+/// The error for a branch that isn't there.
+pub(crate) async fn unknown(storage: &Storage, branch: &str) -> Result<Error> {
+    let known = branches(storage).await?;
+    Ok(Error::UnknownBranch { url: storage.url().to_owned(), name: branch.to_owned(), known })
+}
+
+/// The end of a branch's log after a claim for the entry behind `head` was lost, after a pause.
+pub(crate) async fn overtaken(storage: &Storage, head: &Head, attempt: u32) -> Result<Head> {
+    let (branch, sequence) = (&head.branch, head.sequence + 1);
+    tracing::debug!(%branch, sequence, attempt, "another writer was first: rebasing");
+    pause(attempt.min(6)).await;
+    head_after(storage, branch, sequence).await?.alive(storage).await
 }
 
 /// Whether a claimed entry became ours. There is no third outcome: a doubt that can't be settled is an error.
@@ -69,7 +99,7 @@ pub(crate) async fn head_after(storage: &Storage, branch: &str, from: u64) -> Re
 
 fn decode(branch: &str, sequence: u64, entry: RefEntry) -> Result<Head> {
     let commit = Commit::decode(&entry.embedded).map_err(Error::object(names::entry(branch, sequence)))?;
-    Ok(Head { branch: branch.to_owned(), sequence, pointer: entry.commit, commit })
+    Ok(Head { branch: branch.to_owned(), sequence, kind: entry.kind, pointer: entry.commit, commit })
 }
 
 /// The last entry at or after `from`; `None` if `from` itself isn't there.
@@ -185,18 +215,29 @@ pub(crate) async fn leave_hint(storage: &Storage, branch: &str, sequence: u64) {
     }
 }
 
+/// Branches looked at at once.
+const BRANCHES: usize = 32;
+
 /// The names of all branches, sorted.
 pub(crate) async fn branches(storage: &Storage) -> Result<Vec<String>> {
-    let mut names = storage.folders(names::HEADS).await?;
+    let names = storage.folders(names::HEADS).await?;
+    let heads = stream::iter(names).map(|name| async move {
+        let head = head(storage, &name).await?;
+        Ok::<_, Error>(head.filter(|head| head.kind != RefKind::Delete).map(|_| name))
+    });
+    let heads: Vec<_> = heads.buffer_unordered(BRANCHES).try_collect().await?;
+    let mut names: Vec<_> = heads.into_iter().flatten().collect();
     names.sort_unstable();
     Ok(names)
 }
 
 /// The names of all tags, sorted.
 pub(crate) async fn tags(storage: &Storage) -> Result<Vec<String>> {
-    let entries = storage.list(names::TAGS).await?;
-    let mut names: Vec<_> =
-        entries.iter().filter_map(|entry| Some(entry.path.rsplit_once('/')?.1.to_owned())).collect();
+    let (tags, deleted) = futures::try_join!(storage.list(names::TAGS), storage.list(names::DELETED_TAGS))?;
+    let name = |path: &str| Some(path.rsplit_once('/')?.1.to_owned());
+    let deleted: HashSet<String> = deleted.iter().filter_map(|entry| name(&entry.path)).collect();
+    let mut names: Vec<_> = tags.iter().filter_map(|entry| name(&entry.path)).collect();
+    names.retain(|name| !deleted.contains(name));
     names.sort_unstable();
     Ok(names)
 }

@@ -1,5 +1,7 @@
 //! Every byte of a data file.
 
+use std::ops::RangeInclusive;
+
 use forebay_format::{Error as FormatError, FileIndex, meta::DataFileRef};
 use forebay_storage::Storage;
 use futures::{StreamExt as _, TryStreamExt as _, stream};
@@ -9,14 +11,14 @@ use crate::{Error, Fault, Result, names};
 /// Chunks that are read at once: checking one hides the latency of the next ones.
 const AHEAD: usize = 4;
 
-/// Reads and checks all bytes of a data file, which a fragment of `rows` rows names; calls `progress` with the bytes read.
+/// Reads and checks all bytes of a data file, which must have so many rows; calls `progress` with the bytes read.
 ///
 /// # Errors
 /// What the store reports, and [`Error::Object`] when the index itself is damaged.
 pub(crate) async fn file(
     storage: &Storage,
     file: &DataFileRef,
-    rows: u32,
+    rows: &RangeInclusive<u32>,
     mut progress: impl FnMut(u64),
 ) -> Result<Vec<Fault>> {
     let path = names::data(file.id);
@@ -29,8 +31,8 @@ pub(crate) async fn file(
     }
     let tail = storage.get_range(&path, file.index_offset..file.size).await?;
     let index = FileIndex::parse(&tail, file).map_err(Error::object(&path))?;
-    if index.rows() != rows {
-        fault(format!("it has {} rows, the manifest says {rows}", index.rows()));
+    if !rows.contains(&index.rows()) {
+        fault(format!("it has {} rows, the manifest says {}", index.rows(), rows.start()));
     }
     let mut read = stream::iter(index.sections())
         .map(|section| async {

@@ -1,6 +1,10 @@
 //! A table of a snapshot.
 
-use std::{fmt, ops::Range, sync::Arc};
+use std::{
+    fmt,
+    ops::{Range, RangeInclusive},
+    sync::Arc,
+};
 
 use forebay_format::{
     Column, FieldId, FileId, FragmentId, RowSet, Schema, TableId,
@@ -82,7 +86,7 @@ impl Table {
             rows += u64::from(fragment.live());
             files += fragment.files.len();
             overlaid.extend(fragment.overlays.iter().map(|_| number));
-            bytes += fragment.all_files().map(|(file, _)| file.size).sum::<u64>();
+            bytes += fragment.files.iter().map(|file| file.size).sum::<u64>();
         }
         starts.push(rows);
         file_starts.push(files);
@@ -146,7 +150,7 @@ impl Table {
         self.inner.starts.last().copied().unwrap_or(0)
     }
 
-    /// Bytes of its data files.
+    /// Bytes of its data files, without those of overlays.
     #[must_use]
     pub fn bytes(&self) -> u64 {
         self.inner.bytes
@@ -197,7 +201,7 @@ impl Table {
                 && let Some(row) = overlay.rows.position(location.row)
             {
                 let before = self.inner.overlay_starts[location.fragment];
-                return Location { fragment: self.inner.fragments.len() + before + number, row };
+                return Location { fragment: self.inner.fragments.len() + before + number, row: overlay.first + row };
             }
         }
         if !fragment.files.is_empty() && fragment.files.iter().any(|file| file.fields.contains(&field)) {
@@ -267,6 +271,23 @@ impl Table {
         Ok(RowId { fragment: self.inner.fragments[at.fragment].id, row: at.row })
     }
 
+    /// The number of a row.
+    ///
+    /// # Errors
+    /// [`Error::UnknownRow`] if it isn't there.
+    pub fn find(&self, id: RowId) -> Result<u64> {
+        let fragments = &self.inner.fragments;
+        let number = fragments.iter().position(|fragment| fragment.id == id.fragment);
+        let number = number.filter(|number| id.row < fragments[*number].rows);
+        match number.filter(|number| !fragments[*number].deleted.contains(id.row)) {
+            Some(number) => {
+                let deleted = fragments[number].deleted.rank(id.row);
+                Ok(self.inner.starts[number] + u64::from(id.row - deleted))
+            }
+            None => Err(Error::UnknownRow { table: self.inner.name.clone(), row: id }),
+        }
+    }
+
     /// The data file that holds a column in a source, opened once.
     ///
     /// # Errors
@@ -329,26 +350,26 @@ impl Table {
         }
     }
 
-    /// The file of a slot, and the rows it must have.
-    fn reference(&self, source: usize, slot: usize) -> (&DataFileRef, u32) {
+    /// The file of a slot, and the rows it must have: at least so many for an overlay.
+    fn reference(&self, source: usize, slot: usize) -> (&DataFileRef, RangeInclusive<u32>) {
         let Inner { fragments, overlaid, overlay_starts, root, .. } = &*self.inner;
         if let Some(fragment) = fragments.get(source) {
-            return (&fragment.files[slot - self.inner.file_starts[source]], fragment.rows);
+            return (&fragment.files[slot - self.inner.file_starts[source]], fragment.rows..=fragment.rows);
         }
         let overlay = source - fragments.len();
         match overlaid.get(overlay) {
             Some(fragment) => {
                 let overlay = &fragments[*fragment].overlays[overlay - overlay_starts[*fragment]];
-                (&overlay.file, overlay.rows.len())
+                (&overlay.file, overlay.first + overlay.rows.len()..=u32::MAX)
             }
-            None => (&root.defaults[overlay - overlaid.len()], 1),
+            None => (&root.defaults[overlay - overlaid.len()], 1..=1),
         }
     }
 
-    fn check(&self, rows: u32, reference: &DataFileRef, file: &OpenFile) -> Result<()> {
+    fn check(&self, rows: RangeInclusive<u32>, reference: &DataFileRef, file: &OpenFile) -> Result<()> {
         let found = file.index().rows();
-        if found != rows {
-            let reason = format!("it has {found} rows, the manifest says {rows}");
+        if !rows.contains(&found) {
+            let reason = format!("it has {found} rows, the manifest says {}", rows.start());
             return Err(Error::Inconsistent { path: names::data(reference.id), reason });
         }
         for column in self.schema().columns.iter().filter(|column| reference.fields.contains(&column.field)) {
@@ -363,7 +384,7 @@ impl Table {
 
     /// The ids of all its data files.
     pub fn data_files(&self) -> impl Iterator<Item = (FileId, &DataFileRef)> {
-        let files = self.inner.fragments.iter().flat_map(Fragment::all_files).map(|(file, _)| file);
+        let files = self.inner.fragments.iter().flat_map(Fragment::all_files);
         files.chain(&self.inner.root.defaults).map(|file| (file.id, file))
     }
 }

@@ -1,10 +1,13 @@
 //! Reading every byte that a version reaches.
 
-use std::collections::{BTreeMap, HashSet};
+use std::{
+    collections::{BTreeMap, HashSet},
+    ops::RangeInclusive,
+};
 
 use forebay_format::{
     ObjectId,
-    meta::{Commit, DataFileRef, Fragment, LakeMarker, Origins, PageLocation, Pointer, RootRef, Tag},
+    meta::{Commit, DataFileRef, Fragment, LakeMarker, Origins, Overlay, PageLocation, Pointer, RootRef, Tag},
 };
 use forebay_storage::Storage;
 
@@ -74,7 +77,7 @@ impl Lake {
         found.total = found.bytes + files.values().map(|(file, _)| file.size).sum::<u64>();
         for (file, rows) in files.values() {
             let path = names::data(file.id);
-            let scrubbed = scrub::file(self.storage(), file, *rows, |bytes| {
+            let scrubbed = scrub::file(self.storage(), file, rows, |bytes| {
                 found.bytes += bytes;
                 progress(&found);
             })
@@ -127,7 +130,7 @@ struct Walk<'a> {
     found: Verification,
     seen: HashSet<ObjectId>,
     /// Data files by path, with the rows that their fragments claim.
-    files: BTreeMap<String, (DataFileRef, u32)>,
+    files: BTreeMap<String, (DataFileRef, RangeInclusive<u32>)>,
 }
 
 impl Walk<'_> {
@@ -218,7 +221,7 @@ impl Walk<'_> {
                 self.found.fault(&path, Error::Inconsistent { path: path.clone(), reason })?;
             }
             for file in &root.defaults {
-                self.files.insert(names::data(file.id), (file.clone(), 1));
+                self.files.insert(names::data(file.id), (file.clone(), 1..=1));
             }
             for page in &root.pages {
                 let (fragments, path) = match &page.page {
@@ -239,8 +242,12 @@ impl Walk<'_> {
                     self.found.fault(&path, Error::Inconsistent { path: path.clone(), reason })?;
                 }
                 for fragment in fragments {
-                    for (file, rows) in fragment.all_files() {
-                        self.files.insert(names::data(file.id), (file.clone(), rows));
+                    for file in &fragment.files {
+                        self.files.insert(names::data(file.id), (file.clone(), fragment.rows..=fragment.rows));
+                    }
+                    for Overlay { file, rows, first } in &fragment.overlays {
+                        let known = self.files.entry(names::data(file.id)).or_insert((file.clone(), 0..=u32::MAX));
+                        known.1 = (first + rows.len()).max(*known.1.start())..=*known.1.end();
                     }
                     if let Some(pointer) = &fragment.origins
                         && self.seen.insert(pointer.id)

@@ -806,6 +806,7 @@ impl<'a> ::flatbuffers::Follow<'a> for Overlay<'a> {
 impl<'a> Overlay<'a> {
   pub const VT_FILE: ::flatbuffers::VOffsetT = 4;
   pub const VT_ROWS: ::flatbuffers::VOffsetT = 6;
+  pub const VT_FIRST: ::flatbuffers::VOffsetT = 8;
 
   #[inline]
   pub unsafe fn init_from_table(table: ::flatbuffers::Table<'a>) -> Self {
@@ -817,6 +818,7 @@ impl<'a> Overlay<'a> {
     args: &'args OverlayArgs<'args>
   ) -> ::flatbuffers::WIPOffset<Overlay<'bldr>> {
     let mut builder = OverlayBuilder::new(_fbb);
+    builder.add_first(args.first);
     if let Some(x) = args.rows { builder.add_rows(x); }
     if let Some(x) = args.file { builder.add_file(x); }
     builder.finish()
@@ -837,6 +839,13 @@ impl<'a> Overlay<'a> {
     // which contains a valid value in this slot
     unsafe { self._tab.get::<::flatbuffers::ForwardsUOffset<::flatbuffers::Vector<'a, u8>>>(Overlay::VT_ROWS, None).unwrap()}
   }
+  #[inline]
+  pub fn first(&self) -> u32 {
+    // Safety:
+    // Created from valid Table for this object
+    // which contains a valid value in this slot
+    unsafe { self._tab.get::<u32>(Overlay::VT_FIRST, Some(0)).unwrap()}
+  }
 }
 
 impl ::flatbuffers::Verifiable for Overlay<'_> {
@@ -847,6 +856,7 @@ impl ::flatbuffers::Verifiable for Overlay<'_> {
     v.visit_table(pos)?
      .visit_field::<::flatbuffers::ForwardsUOffset<DataFile>>("file", Self::VT_FILE, true)?
      .visit_field::<::flatbuffers::ForwardsUOffset<::flatbuffers::Vector<'_, u8>>>("rows", Self::VT_ROWS, true)?
+     .visit_field::<u32>("first", Self::VT_FIRST, false)?
      .finish();
     Ok(())
   }
@@ -854,6 +864,7 @@ impl ::flatbuffers::Verifiable for Overlay<'_> {
 pub struct OverlayArgs<'a> {
     pub file: Option<::flatbuffers::WIPOffset<DataFile<'a>>>,
     pub rows: Option<::flatbuffers::WIPOffset<::flatbuffers::Vector<'a, u8>>>,
+    pub first: u32,
 }
 impl<'a> Default for OverlayArgs<'a> {
   #[inline]
@@ -861,6 +872,7 @@ impl<'a> Default for OverlayArgs<'a> {
     OverlayArgs {
       file: None, // required field
       rows: None, // required field
+      first: 0,
     }
   }
 }
@@ -877,6 +889,10 @@ impl<'a: 'b, 'b, A: ::flatbuffers::Allocator + 'a> OverlayBuilder<'a, 'b, A> {
   #[inline]
   pub fn add_rows(&mut self, rows: ::flatbuffers::WIPOffset<::flatbuffers::Vector<'b , u8>>) {
     self.fbb_.push_slot_always::<::flatbuffers::WIPOffset<_>>(Overlay::VT_ROWS, rows);
+  }
+  #[inline]
+  pub fn add_first(&mut self, first: u32) {
+    self.fbb_.push_slot::<u32>(Overlay::VT_FIRST, first, 0);
   }
   #[inline]
   pub fn new(_fbb: &'b mut ::flatbuffers::FlatBufferBuilder<'a, A>) -> OverlayBuilder<'a, 'b, A> {
@@ -900,6 +916,7 @@ impl ::core::fmt::Debug for Overlay<'_> {
     let mut ds = f.debug_struct("Overlay");
       ds.field("file", &self.file());
       ds.field("rows", &self.rows());
+      ds.field("first", &self.first());
       ds.finish()
   }
 }

@@ -284,7 +284,11 @@ fn row_set(what: &str, bytes: Option<Vector<'_, u8>>) -> Result<RowSet> {
 }
 
 fn overlay(what: &str, overlay: fb::Overlay<'_>) -> Result<Overlay> {
-    Ok(Overlay { file: data_file(what, overlay.file())?, rows: row_set(what, Some(overlay.rows()))? })
+    let (rows, first) = (row_set(what, Some(overlay.rows()))?, overlay.first());
+    if first.checked_add(rows.len()).is_none() {
+        return corrupt(what, "an overlay's rows lie past the last row that there can be");
+    }
+    Ok(Overlay { file: data_file(what, overlay.file())?, rows, first })
 }
 
 fn origin(what: &str, origin: fb::Origin<'_>) -> Result<Origin> {

@@ -301,7 +301,7 @@ fn row_set<'a>(b: &mut FlatBufferBuilder<'a>, rows: &RowSet) -> WIPOffset<Vector
 
 fn overlay(b: &mut Builder, overlay: &Overlay) -> WIPOffset<fb::Overlay<'static>> {
     let (file, rows) = (Some(data_file(b, &overlay.file)), Some(row_set(b, &overlay.rows)));
-    fb::Overlay::create(b, &fb::OverlayArgs { file, rows })
+    fb::Overlay::create(b, &fb::OverlayArgs { file, rows, first: overlay.first })
 }
 
 fn origin(b: &mut Builder, origin: &Origin) -> WIPOffset<fb::Origin<'static>> {

@@ -123,7 +123,7 @@ pub struct PageRef {
     pub fragments: u32,
     /// Rows in it, without deleted ones.
     pub rows: u64,
-    /// Bytes of the data files it names.
+    /// Bytes of the data files it names, without those of overlays.
     pub bytes: u64,
     /// Where it is.
     pub page: PageLocation,
@@ -165,10 +165,12 @@ pub struct Fragment {
 /// New values of some rows of some columns of a fragment.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Overlay {
-    /// The file: a row for each of `rows`, in their order, in each of its columns.
+    /// The file: from row `first` on a row for each of `rows`, in their order. Overlays of several fragments may share one.
     pub file: DataFileRef,
     /// The fragment's rows that it has values for.
     pub rows: RowSet,
+    /// Where in the file they begin.
+    pub first: u32,
 }
 
 /// Where the rows of a fragment were first written: object kind `ORIG`.
@@ -213,10 +215,9 @@ impl Fragment {
         self.rows - self.deleted.len()
     }
 
-    /// Its data files, those of overlays included, each with the rows in it.
-    pub fn all_files(&self) -> impl Iterator<Item = (&DataFileRef, u32)> {
-        let overlays = self.overlays.iter().map(|overlay| (&overlay.file, overlay.rows.len()));
-        self.files.iter().map(|file| (file, self.rows)).chain(overlays)
+    /// Its data files, those of overlays included.
+    pub fn all_files(&self) -> impl Iterator<Item = &DataFileRef> {
+        self.files.iter().chain(self.overlays.iter().map(|overlay| &overlay.file))
     }
 }
 

@@ -11,7 +11,6 @@ use std::{
 };
 
 use crossbeam_channel::Sender;
-use forebay_format::Column;
 use forebay_versioning::{Location, OpenFile};
 use tokio::{runtime::Handle, sync::Semaphore};
 

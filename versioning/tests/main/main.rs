@@ -4,7 +4,9 @@
 mod commits;
 mod faults;
 mod flips;
+mod machine;
 mod model;
+mod plain;
 #[cfg(target_os = "linux")]
 mod power;
 mod processes;

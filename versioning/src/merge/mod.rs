@@ -1,0 +1,268 @@
+//! Three-way merges, at the grain of rows and cells.
+//!
+//! What is committed on top of one version (ours) is what changed from the base to another (theirs). The same function
+//! serves merges, rebases of transactions, reverts and cherry-picks: only base and sides differ.
+
+mod component;
+mod keys;
+mod policy;
+mod schema;
+
+use std::collections::{BTreeMap, HashMap, HashSet};
+
+use forebay_format::{
+    FragmentId, TableId,
+    meta::{Change, Commit, Fragment, TableEntry, TableRoot},
+};
+
+pub(crate) use keys::{Key, key_of, of_leaf as keys_of_leaf};
+pub use policy::{Choice, Clash, Conflict, ConflictKind, Decide, MergeSide, Policy};
+
+use crate::{Lake, Result, Snapshot, leaf, manifest, snapshot, values::Version};
+use component::Merge;
+
+/// Tables of a merged commit, and what was changed in them against ours.
+pub(crate) struct Merged {
+    pub(crate) tables: Vec<TableEntry>,
+    pub(crate) changes: Vec<Change>,
+    /// What nobody decided; then the tables mean nothing.
+    pub(crate) conflicts: Vec<Conflict>,
+}
+
+/// Merges what changed from `base` to `theirs` into `ours`. A dry run writes nothing but what several bases need.
+pub(crate) async fn merge(
+    lake: &Lake,
+    base: &Commit,
+    ours: &Snapshot,
+    theirs: &Commit,
+    policy: &Policy,
+    dry: bool,
+) -> Result<Merged> {
+    let mut merger = Merger { lake, ours, policy, dry, changes: Vec::new(), conflicts: Vec::new() };
+    let mut tables = Vec::new();
+    for our in &ours.commit().tables {
+        let (was, their) = (entry(base, our.id), entry(theirs, our.id));
+        match (was, their) {
+            _ if their == Some(our) => tables.push(our.clone()),
+            (Some(was), None) => {
+                let untouched = was == our;
+                if !untouched && merger.decide(&our.name, "it was dropped there and changed here") == MergeSide::Ours {
+                    tables.push(our.clone());
+                } else {
+                    merger.changes.push(change(our.id, "drop"));
+                }
+            }
+            (None, None) => tables.push(our.clone()),
+            (was, Some(their)) => tables.push(merger.table(was, our, their).await?),
+        }
+    }
+    for their in theirs.tables.iter().filter(|their| entry(ours.commit(), their.id).is_none()) {
+        let untouched = entry(base, their.id) == Some(their);
+        let dropped = entry(base, their.id).is_some();
+        if untouched
+            || dropped && merger.decide(&their.name, "it was dropped here and changed there") == MergeSide::Ours
+        {
+            continue;
+        }
+        merger.changes.push(Change { rows_added: their.rows, ..change(their.id, "create") });
+        tables.push(their.clone());
+    }
+    let tables = merger.names(tables);
+    Ok(Merged { tables, changes: merger.changes, conflicts: merger.conflicts })
+}
+
+fn entry(commit: &Commit, id: TableId) -> Option<&TableEntry> {
+    commit.tables.iter().find(|table| table.id == id)
+}
+
+pub(crate) fn change(table: TableId, kind: &str) -> Change {
+    let kind = kind.to_owned();
+    Change {
+        table,
+        kind,
+        rows_added: 0,
+        fragments: Vec::new(),
+        fields: Vec::new(),
+        rows_deleted: 0,
+        rows_changed: 0,
+    }
+}
+
+struct Merger<'a> {
+    lake: &'a Lake,
+    ours: &'a Snapshot,
+    policy: &'a Policy,
+    dry: bool,
+    changes: Vec<Change>,
+    conflicts: Vec<Conflict>,
+}
+
+impl Merger<'_> {
+    /// Which side a clash over a whole table goes to.
+    fn decide(&mut self, table: &str, reason: &'static str) -> MergeSide {
+        let clash = Clash { table, column: None, row: None, base: None, ours: None, theirs: None };
+        match self.policy.decide(&clash) {
+            Choice::Side(side) => side,
+            Choice::Base => MergeSide::Ours,
+            Choice::Value(_) | Choice::Fail => {
+                let kind = ConflictKind::Table { reason };
+                self.conflicts.push(Conflict { table: table.to_owned(), kind });
+                MergeSide::Ours
+            }
+        }
+    }
+
+    /// Tables of equal name are one too many.
+    fn names(&mut self, tables: Vec<TableEntry>) -> Vec<TableEntry> {
+        let mut named: Vec<TableEntry> = Vec::new();
+        for table in tables {
+            match named.iter().position(|other| other.name == table.name) {
+                None => named.push(table),
+                Some(place) => {
+                    // Ours come first.
+                    let side = self.decide(&table.name, "two tables have this name: rename or drop one of them first");
+                    if side == MergeSide::Theirs {
+                        named[place] = table;
+                    }
+                }
+            }
+        }
+        named
+    }
+
+    async fn table(&mut self, was: Option<&TableEntry>, our: &TableEntry, their: &TableEntry) -> Result<TableEntry> {
+        let mut name = our.name.clone();
+        if let Some(was) = was
+            && was.name != their.name
+        {
+            let both = was.name != our.name && our.name != their.name;
+            if !both || self.decide(&our.name, "it was renamed differently on both sides") == MergeSide::Theirs {
+                name.clone_from(&their.name);
+            }
+        }
+        let same = |other: &TableEntry| other.root == our.root;
+        if same(their) || was.is_some_and(|was| was.root == their.root) {
+            if name != our.name {
+                self.changes.push(change(our.id, "rename"));
+            }
+            return Ok(TableEntry { name, ..our.clone() });
+        }
+        if was.is_some_and(same) {
+            let mut change = change(our.id, "merge");
+            count(&mut change, our.rows, their.rows);
+            self.changes.push(change);
+            return Ok(TableEntry { name, ..their.clone() });
+        }
+        let commit = self.ours.id();
+        let ours = snapshot::root(self.lake, commit, our).await?;
+        let theirs = snapshot::root(self.lake, commit, their).await?;
+        let base = match was {
+            Some(was) => snapshot::root(self.lake, commit, was).await?,
+            None => TableRoot { pages: Vec::new(), defaults: Vec::new(), ..theirs.clone() },
+        };
+        let merged = self.rows(&our.name, base, &ours, theirs).await?;
+        let rows = merged.pages.iter().map(|page| page.rows).sum();
+        let root = if self.dry { our.root.clone() } else { manifest::place(self.lake, merged).await? };
+        let mut change = change(our.id, "merge");
+        count(&mut change, our.rows, rows);
+        self.changes.push(change);
+        Ok(TableEntry { name, id: our.id, rows: if self.dry { our.rows } else { rows }, root })
+    }
+
+    /// Merges schemas and rows of a table.
+    async fn rows(&mut self, name: &str, base: TableRoot, ours: &TableRoot, theirs: TableRoot) -> Result<TableRoot> {
+        let [was, here, there] = manifest::differing(self.lake, [&base, ours, &theirs]).await?;
+        let likely = base.pages.clone();
+        let base = Version::load(self.ours, base, was).await?;
+        let our = Version::load(self.ours, ours.clone(), here).await?;
+        let their = Version::load(self.ours, theirs, there).await?;
+        let roots = [&base.root, &our.root, &their.root];
+        let mut conflicts = Vec::new();
+        let mut merged = schema::merge(name, roots, self.policy, &[], &mut conflicts)?;
+        let keep = self.kept(name, &base, &our, &their, &merged, &mut conflicts);
+        if !keep.is_empty() {
+            conflicts.clear();
+            merged = schema::merge(name, roots, self.policy, &keep, &mut conflicts)?;
+        }
+        self.conflicts.extend(conflicts);
+        let merge = Merge {
+            lake: self.lake,
+            table: name,
+            base: &base,
+            ours: &our,
+            theirs: &their,
+            root: &merged.root,
+            policy: self.policy,
+            dry: self.dry,
+        };
+        let known: HashSet<FragmentId> = our.side.fragments.iter().map(|fragment| fragment.id).collect();
+        let mut edits: BTreeMap<FragmentId, Vec<Fragment>> = BTreeMap::new();
+        let mut added = Vec::new();
+        for ids in leaf::components(&[&our.side, &base.side, &their.side]) {
+            let outcome = merge.component(&ids).await?;
+            self.conflicts.extend(outcome.conflicts);
+            let mut places = our.side.fragments.iter().map(|fragment| fragment.id).filter(|id| ids.contains(id));
+            match places.next() {
+                None => added.extend(outcome.fragments),
+                Some(first) => {
+                    edits.extend(places.map(|id| (id, Vec::new())));
+                    edits.insert(first, outcome.fragments);
+                }
+            }
+        }
+        debug_assert!(edits.keys().all(|id| known.contains(id)), "only our fragments are replaced");
+        if !merged.root.key.is_empty() {
+            let clashes = keys::check(&merge, &mut edits, &mut added).await?;
+            self.conflicts.extend(clashes);
+        }
+        edits.retain(|id, fragments| {
+            let ours = our.side.fragments.iter().find(|fragment| fragment.id == *id);
+            !(fragments.len() == 1 && ours == fragments.first())
+        });
+        if self.dry || !self.conflicts.is_empty() {
+            return Ok(merged.root);
+        }
+        manifest::edit(self.lake, &merged.root, edits, &added, &likely).await
+    }
+
+    /// Columns that one side dropped while the other one updated them, where the latter has its way.
+    fn kept(
+        &self,
+        table: &str,
+        base: &Version,
+        ours: &Version,
+        theirs: &Version,
+        merged: &schema::Merged,
+        conflicts: &mut Vec<Conflict>,
+    ) -> Vec<forebay_format::FieldId> {
+        let files = |version: &Version| -> HashMap<_, Vec<_>> {
+            let overlays = version.side.fragments.iter().flat_map(|fragment| &fragment.overlays);
+            overlays.map(|overlay| (overlay.file.id, overlay.file.fields.clone())).collect()
+        };
+        let known = files(base);
+        let mut keep = Vec::new();
+        for (field, side) in &merged.dropped {
+            let version = if *side == MergeSide::Ours { ours } else { theirs };
+            let updated = files(version).iter().any(|(file, fields)| fields.contains(field) && !known.contains_key(file));
+            let Some(column) = version.column(*field).filter(|_| updated) else { continue };
+            let name = &column.name;
+            let clash = Clash { table, column: Some(name), row: None, base: None, ours: None, theirs: None };
+            match self.policy.decide(&clash) {
+                Choice::Side(winner) if winner == *side => keep.push(*field),
+                Choice::Side(_) => {}
+                Choice::Base => keep.push(*field),
+                Choice::Value(_) | Choice::Fail => {
+                    let reason = "it was dropped on one side and updated on the other";
+                    let kind = ConflictKind::Column { column: name.clone(), reason };
+                    conflicts.push(Conflict { table: table.to_owned(), kind });
+                }
+            }
+        }
+        keep
+    }
+}
+
+fn count(change: &mut Change, before: u64, after: u64) {
+    change.rows_added = after.saturating_sub(before);
+    change.rows_deleted = before.saturating_sub(after);
+}

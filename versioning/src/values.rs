@@ -1,0 +1,178 @@
+//! Values of rows by leaf, compared, put together and written as overlays.
+
+use std::collections::BTreeMap;
+
+use forebay_format::{
+    Bitmap, Column, ColumnData, ColumnSlice, DataFileWriter, FieldId, FileId, FragmentId, OwnedValues, RowSet,
+    WriteOptions,
+    meta::{DataFileRef, Fragment, Overlay, TableEntry, TableRoot},
+};
+use forebay_storage::Storage;
+
+use crate::{
+    Error, Lake, Result, Snapshot, Table,
+    leaf::Side,
+    manifest, names,
+    read::{concat, empty},
+};
+
+/// A version of a table, or a part of it, to be compared with others.
+pub(crate) struct Version {
+    pub(crate) root: TableRoot,
+    pub(crate) side: Side,
+    table: Table,
+}
+
+impl Version {
+    /// A version of some fragments.
+    pub(crate) async fn load(snapshot: &Snapshot, root: TableRoot, fragments: Vec<Fragment>) -> Result<Self> {
+        let lake = snapshot.lake();
+        let mut origins = std::collections::HashMap::new();
+        for fragment in &fragments {
+            if let Some(pointer) = &fragment.origins {
+                origins.insert(fragment.id, manifest::origins(lake, pointer).await?);
+            }
+        }
+        let rows = fragments.iter().map(|fragment| u64::from(fragment.live())).sum();
+        let entry = TableEntry {
+            name: "(compared)".to_owned(),
+            id: forebay_format::TableId::from_bytes([0; 16]),
+            rows,
+            root: forebay_format::meta::RootRef::Inline(root.clone()),
+        };
+        let side = Side::new(fragments.clone(), &origins);
+        let table = Table::new(snapshot.clone(), &entry, root.clone(), fragments)?;
+        Ok(Self { root, side, table })
+    }
+
+    /// Its column, if it has it.
+    pub(crate) fn column(&self, field: FieldId) -> Option<&Column> {
+        self.root.schema.columns.iter().find(|column| column.field == field)
+    }
+
+    /// A column's values in rows of a leaf, ascending, deleted ones among them. All of them must be somewhere.
+    pub(crate) async fn values(&self, column: &Column, leaf: FragmentId, rows: &RowSet) -> Result<ColumnData> {
+        let (mut pieces, mut parts) = (Vec::new(), Vec::new());
+        for piece in self.side.leaf(leaf) {
+            let here = piece.rows.intersect(rows);
+            if !here.is_empty() {
+                pieces.push(self.table.cells(column, piece.carrier, &piece.to_carrier(&here)).await?);
+                parts.push(here);
+            }
+        }
+        Ok(joined(column, parts, pieces).1)
+    }
+
+    /// Whole rows of a carrier, for all of its columns.
+    pub(crate) async fn carried(&self, column: &Column, carrier: usize, rows: &RowSet) -> Result<ColumnData> {
+        self.table.cells(column, carrier, rows).await
+    }
+}
+
+/// Parts of a column, each with the rows it has (which no other part has), as one: in ascending order of the rows.
+pub(crate) fn joined(column: &Column, parts: Vec<RowSet>, pieces: Vec<ColumnData>) -> (RowSet, ColumnData) {
+    let all = parts.iter().fold(RowSet::new(), |all, part| all.union(part));
+    let mut positions = vec![0_usize; all.len() as usize];
+    let mut next = 0;
+    for part in &parts {
+        for row in part.iter() {
+            if let Some(place) = all.position(row) {
+                positions[place as usize] = next;
+            }
+            next += 1;
+        }
+    }
+    let read = if pieces.is_empty() { empty(column) } else { concat(column, pieces) };
+    if positions.is_sorted() { (all, read) } else { (all, read.take(&positions)) }
+}
+
+/// Whether a row of one column is a row of another.
+pub(crate) fn equal(a: &ColumnData, i: usize, b: &ColumnData, j: usize) -> bool {
+    let valid = |data: &ColumnData, row| data.validity.as_deref().is_none_or(|bits| Bitmap(bits).get(row));
+    match (valid(a, i), valid(b, j)) {
+        (true, true) => row(a, i) == row(b, j),
+        (one, other) => one == other,
+    }
+}
+
+/// The shape and the bytes of a row.
+pub(crate) fn row(data: &ColumnData, row: usize) -> (&[u32], &[u8]) {
+    match &data.values {
+        OwnedValues::Fixed(bytes) => {
+            let size = bytes.len().checked_div(data.rows).unwrap_or(0);
+            (&[], &bytes[row * size..(row + 1) * size])
+        }
+        OwnedValues::Ragged { offsets, shapes, bytes } => {
+            let rank = shapes.len().checked_div(data.rows).unwrap_or(0);
+            (&shapes[row * rank..(row + 1) * rank], &bytes[offsets[row] as usize..offsets[row + 1] as usize])
+        }
+    }
+}
+
+/// Writes columns of equally many rows as a data file.
+pub(crate) async fn write_file(storage: &Storage, columns: Vec<Column>, data: Vec<ColumnData>) -> Result<DataFileRef> {
+    let storage = storage.clone();
+    let write = move || {
+        let file = FileId::random();
+        let path = names::data(file);
+        let sink = storage.writer(&path)?;
+        let mut writer =
+            DataFileWriter::new(sink, file, &columns, WriteOptions::default()).map_err(Error::object(&path))?;
+        let slices: Vec<ColumnSlice<'_>> = data.iter().map(ColumnData::as_slice).collect();
+        writer.push(&slices).map_err(Error::object(&path))?;
+        let (sink, reference) = writer.finish().map_err(Error::object(&path))?;
+        sink.finish()?;
+        Ok(reference)
+    };
+    blocking(write).await
+}
+
+/// Runs what blocks where it may.
+pub(crate) async fn blocking<T: Send + 'static>(work: impl FnOnce() -> Result<T> + Send + 'static) -> Result<T> {
+    match tokio::task::spawn_blocking(work).await {
+        Ok(done) => done,
+        Err(error) => match error.try_into_panic() {
+            Ok(panic) => std::panic::resume_unwind(panic),
+            // Only a runtime that shuts down cancels its blocking tasks.
+            Err(error) => Err(Error::Cancelled { source: error }),
+        },
+    }
+}
+
+/// New values of a fragment's cells, gathered before they are written.
+#[derive(Default)]
+pub(crate) struct Patch {
+    cells: BTreeMap<FieldId, (Vec<RowSet>, Vec<ColumnData>)>,
+}
+
+impl Patch {
+    /// Values for rows of the fragment, ascending; no cell may come twice.
+    pub(crate) fn add(&mut self, field: FieldId, rows: RowSet, values: ColumnData) {
+        if !rows.is_empty() {
+            let (sets, data) = self.cells.entry(field).or_default();
+            sets.push(rows);
+            data.push(values);
+        }
+    }
+
+    /// Writes the values as overlays, one for all columns that have the same rows.
+    pub(crate) async fn write(self, lake: &Lake, columns: &[Column]) -> Result<Vec<Overlay>> {
+        let mut groups: Vec<(RowSet, Vec<Column>, Vec<ColumnData>)> = Vec::new();
+        for (field, (sets, data)) in self.cells {
+            let Some(column) = columns.iter().find(|column| column.field == field) else { continue };
+            let (rows, data) = joined(column, sets, data);
+            match groups.iter_mut().find(|(other, ..)| *other == rows) {
+                Some((_, columns, all)) => {
+                    columns.push(column.clone());
+                    all.push(data);
+                }
+                None => groups.push((rows, vec![column.clone()], vec![data])),
+            }
+        }
+        let mut overlays = Vec::with_capacity(groups.len());
+        for (rows, columns, data) in groups {
+            overlays.push(Overlay { file: write_file(lake.storage(), columns, data).await?, rows, first: 0 });
+        }
+        Ok(overlays)
+    }
+}
