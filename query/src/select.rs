@@ -119,7 +119,9 @@ impl Weight {
         Ok(match column.layout() {
             Layout::Fixed { row_bytes } => Self::Fixed(row_bytes as u64),
             // Rows that all have the default share one value in memory until they are put together.
-            Layout::Ragged { .. } if !table.fragments()[fragment].files.iter().any(|f| f.fields.contains(&column.field)) => {
+            Layout::Ragged { .. }
+                if !table.fragments()[fragment].files.iter().any(|f| f.fields.contains(&column.field)) =>
+            {
                 Self::Fixed(0)
             }
             Layout::Ragged { .. } => Self::Ragged(table.file(fragment, column.field).await?, column.field),

@@ -107,7 +107,8 @@ impl Lake {
             let missing = columns.iter().filter(|column| !from.iter().any(|other| other.field == column.field));
             missing.cloned().collect()
         };
-        let pairs = old.iter().flat_map(|old| new.iter().filter(|new| new.field == old.field).map(move |new| (old, new)));
+        let pairs =
+            old.iter().flat_map(|old| new.iter().filter(|new| new.field == old.field).map(move |new| (old, new)));
         let mut diff = TableDiff {
             id: was.or(is).map_or(TableId::from_bytes([0; 16]), |entry| entry.id),
             before: was.map(|entry| entry.name.clone()),

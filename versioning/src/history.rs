@@ -123,9 +123,8 @@ impl Lake {
         let theirs = self.snapshot(from).await?;
         let mut head = lake::head(self.storage(), into).await?;
         for attempt in 1..=ATTEMPTS {
-            let report = |outcome, snapshot| {
-                Ok(MergeReport { outcome, snapshot, changes: Vec::new(), conflicts: Vec::new() })
-            };
+            let report =
+                |outcome, snapshot| Ok(MergeReport { outcome, snapshot, changes: Vec::new(), conflicts: Vec::new() });
             if graph::is_ancestor(self, theirs.commit(), &head.commit).await? {
                 return report(MergeOutcome::UpToDate, head.snapshot(self));
             }

@@ -14,7 +14,6 @@ use crate::{Error, Result, names};
 #[derive(Clone, Debug)]
 pub struct Written {
     pub(crate) table: TableId,
-    pub(crate) schema: Schema,
     pub(crate) fragments: Vec<Fragment>,
 }
 
@@ -129,7 +128,7 @@ impl TableWriter {
         while !self.finishing.is_empty() {
             self.join_oldest()?;
         }
-        Ok(Written { table: self.table, schema: self.schema, fragments: self.done })
+        Ok(Written { table: self.table, fragments: self.done })
     }
 
     fn check(&self, rows: &[ColumnSlice<'_>]) -> Result<()> {

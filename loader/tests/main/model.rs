@@ -51,15 +51,17 @@ struct Case {
     selected: u8,
     verify: Verify,
     remote: bool,
+    /// Whether rows were deleted and updated and columns added after they were written.
+    edited: bool,
 }
 
 fn any_case() -> impl Strategy<Value = Case> {
-    let table = (1_usize..400, 1_usize..4, any::<u64>(), 0_u8..3, any::<bool>());
+    let table = (1_usize..400, 1_usize..4, any::<u64>(), 0_u8..3, any::<(bool, bool)>());
     let ranks = (prop_oneof![Just(1_u32), Just(2), Just(4), Just(8)], 1_usize..40, any_shuffle(), any::<bool>());
     let verify = prop_oneof![Just(Verify::First), Just(Verify::Always), Just(Verify::Never)];
     let engine = (0_usize..5, 1_usize..4, 1_usize..9, verify);
     (table, ranks, engine).prop_map(|(table, ranks, engine)| {
-        let (rows, commits, seed, selected, remote) = table;
+        let (rows, commits, seed, selected, (remote, edited)) = table;
         let (world, batch_size, shuffle, short) = ranks;
         let (threads, prefetch, io_concurrency, verify) = engine;
         let tail = if short { Tail::Short } else { Tail::Drop };
@@ -77,13 +79,17 @@ fn any_case() -> impl Strategy<Value = Case> {
             selected,
             verify,
             remote,
+            edited,
         }
     })
 }
 
 fn check(case: &Case, storage: Storage) {
-    let model = Model::random(columns(), case.rows, case.seed);
-    model.write(storage.clone(), case.commits);
+    let mut model = Model::random(columns(), case.rows, case.seed);
+    let lake = model.write(storage.clone(), case.commits);
+    if case.edited {
+        model.edit(&lake, case.seed);
+    }
     let (selection, chosen) = select(table(storage), case.selected, case.seed);
     let mut delivered = Vec::new();
     for rank in 0..case.world {

@@ -3,7 +3,8 @@
 use std::sync::Arc;
 
 use forebay_format::{
-    Bitmap, Codec, Column, ColumnSlice, Compression, DType, Dim, Layout, Schema, Values, WriteOptions,
+    Bitmap, Codec, Column, ColumnData, ColumnSlice, Compression, DType, Dim, Layout, OwnedValues, Schema, Values,
+    WriteOptions,
 };
 use forebay_loader::{Batch, BatchValues, Device, HostDevice, Loader, LoaderOptions};
 use forebay_storage::{Options, Storage};
@@ -95,6 +96,69 @@ impl Model {
         writer.push(&slices).unwrap();
         transaction.append(writer.finish().unwrap());
         block_on(transaction.commit("rows", "test")).unwrap();
+    }
+
+    /// Deletes some rows, updates some cells, and adds a column, in a commit each.
+    pub fn edit(&mut self, lake: &Lake, seed: u64) {
+        let mut random = StdRng::seed_from_u64(seed);
+        let begin = || {
+            let transaction = block_on(lake.begin("main")).unwrap();
+            let table = block_on(transaction.base().table("main")).unwrap();
+            (transaction, table)
+        };
+        let commit = |transaction: forebay_versioning::Transaction| {
+            block_on(transaction.commit("edit", "test")).unwrap();
+        };
+        let some = |rows: usize, random: &mut StdRng| -> Vec<usize> {
+            (0..rows).filter(|row| *row == 0 || random.random_range(0..4) == 0).collect()
+        };
+        let select = |table: &Table, rows: &[usize]| {
+            let rows = rows.iter().map(|row| *row as u64).collect();
+            Selection::new(table.clone(), forebay_versioning::Rows::List(rows)).unwrap()
+        };
+        for _ in 0..2 {
+            let (mut transaction, table) = begin();
+            let rows = some(self.rows(), &mut random);
+            for number in 1..self.columns.len() {
+                let column = &self.columns[number];
+                let new: Vec<Cell> = rows.iter().map(|row| cell(column, *row, &mut random)).collect();
+                let owned = Owned::new(column, &new);
+                let values = [(column.name.as_str(), owned.slice())];
+                block_on(transaction.update(&select(&table, &rows), &values)).unwrap();
+                for (row, cell) in rows.iter().zip(new) {
+                    self.cells[number][*row] = cell;
+                }
+            }
+            commit(transaction);
+        }
+        if self.rows() > 1 {
+            let (mut transaction, table) = begin();
+            let rows = some(self.rows() - 1, &mut random);
+            transaction.delete(&select(&table, &rows)).unwrap();
+            commit(transaction);
+            for cells in &mut self.cells {
+                let mut row = 0;
+                cells.retain(|_| {
+                    row += 1;
+                    rows.binary_search(&(row - 1)).is_err()
+                });
+            }
+        }
+        for (name, dtype) in [("later", DType::F32), ("later_text", DType::Utf8)] {
+            let (mut transaction, table) = begin();
+            let column = Column::new(name, dtype, []).unwrap();
+            let value = Cell { bytes: b"four".to_vec(), shape: Vec::new(), valid: true };
+            let values = if dtype == DType::Utf8 {
+                OwnedValues::Ragged { offsets: vec![0, 4], shapes: Vec::new(), bytes: value.bytes.clone() }
+            } else {
+                OwnedValues::Fixed(value.bytes.clone())
+            };
+            let default = ColumnData { rows: 1, values, validity: None };
+            block_on(transaction.add_column(&table, column.clone(), Some(&default))).unwrap();
+            commit(transaction);
+            self.cells.push(vec![value; self.rows()]);
+            self.columns.push(column);
+        }
     }
 
     /// Asserts that a batch holds the rows that it says.

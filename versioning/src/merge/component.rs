@@ -9,7 +9,7 @@ use forebay_format::{
 
 use super::policy::{Choice, Clash, Conflict, ConflictKind, MergeSide, Policy};
 use crate::{
-    Lake, Result, RowId,
+    Lake, Result, RowId, Snapshot,
     leaf::{self, Cells},
     values::{Patch, Version, equal},
 };
@@ -17,6 +17,7 @@ use crate::{
 /// What is merged: a table at the base, on our side and on theirs.
 pub(crate) struct Merge<'a> {
     pub(crate) lake: &'a Lake,
+    pub(crate) snapshot: &'a Snapshot,
     pub(crate) table: &'a str,
     pub(crate) base: &'a Version,
     pub(crate) ours: &'a Version,
@@ -95,8 +96,7 @@ struct Component<'a> {
 
 impl Component<'_> {
     async fn run(mut self, ids: &HashSet<FragmentId>, carriers: Vec<usize>) -> Result<Outcome> {
-        let mut works: BTreeMap<usize, Work> =
-            carriers.iter().map(|carrier| (*carrier, self.work(*carrier))).collect();
+        let mut works: BTreeMap<usize, Work> = carriers.iter().map(|carrier| (*carrier, self.work(*carrier))).collect();
         let mut leaves: Vec<FragmentId> = ids.iter().copied().collect();
         leaves.sort_unstable();
         let mut extras = Extras::new();
@@ -180,6 +180,8 @@ impl Component<'_> {
         let back = lost.subtract(&still);
         let back = back.union(&there.subtract(&was).subtract(&here));
         self.delete(leaf, &deleted, works);
+        self.defaults(leaf, &gone.subtract(&deleted), start, works).await?;
+        self.defaults(leaf, &back, delta, works).await?;
         self.restore(leaf, &back, &back_at_base, works, extras).await?;
         for (field, rows) in kept_at_base.into_iter().chain(back_at_base) {
             self.put(leaf, field, &rows, base, works).await?;
@@ -209,10 +211,8 @@ impl Component<'_> {
             if cells.is_empty() || self.merge.base.column(*field).is_none() {
                 continue;
             }
-            let (old, new) = (
-                self.merge.base.values(&column, leaf, &cells).await?,
-                version.values(&column, leaf, &cells).await?,
-            );
+            let (old, new) =
+                (self.merge.base.values(&column, leaf, &cells).await?, version.values(&column, leaf, &cells).await?);
             let changed = cells.iter().enumerate().filter(|(at, _)| !equal(&old, *at, &new, *at));
             let changed = RowSet::of(changed.map(|(_, row)| row).collect());
             if !changed.is_empty() {
@@ -286,8 +286,37 @@ impl Component<'_> {
         Ok(())
     }
 
+    /// Rows that only `version` has have no value in columns that only the other side has: they get the default, also
+    /// where a value is left in the file of a carrier.
+    async fn defaults(
+        &self,
+        leaf: FragmentId,
+        rows: &RowSet,
+        version: &Version,
+        works: &mut BTreeMap<usize, Work>,
+    ) -> Result<()> {
+        let root = self.merge.root;
+        let new = root.schema.columns.iter().filter(|column| version.column(column.field).is_none());
+        let new: Vec<_> = new.filter(|new| root.defaults.iter().any(|file| file.fields.contains(&new.field))).collect();
+        if new.is_empty() || rows.is_empty() || self.merge.dry {
+            return Ok(());
+        }
+        let fragments = version.side.fragments.clone();
+        let version = Version::load(self.merge.snapshot, root.clone(), fragments).await?;
+        for column in new {
+            self.put(leaf, column.field, rows, &version, works).await?;
+        }
+        Ok(())
+    }
+
     /// Takes the other side's values of cells that only it changed.
-    async fn take(&self, leaf: FragmentId, field: FieldId, rows: &RowSet, works: &mut BTreeMap<usize, Work>) -> Result<()> {
+    async fn take(
+        &self,
+        leaf: FragmentId,
+        field: FieldId,
+        rows: &RowSet,
+        works: &mut BTreeMap<usize, Work>,
+    ) -> Result<()> {
         let copied = self.pieces(leaf, rows, works, |work| !work.attached);
         self.put(leaf, field, &copied, self.delta, works).await
     }

@@ -80,7 +80,8 @@ pub(crate) async fn check(
         for (row, key) in of_leaf(merge.theirs, &columns, leaf, &rows).await? {
             // A row that both sides have is no clash with itself.
             let Some(our) = known.get(&key).filter(|our| **our != (leaf, row)) else { continue };
-            let (our, their) = (leaf::row_id(&merge.ours.side, our.0, our.1), leaf::row_id(&merge.theirs.side, leaf, row));
+            let (our, their) =
+                (leaf::row_id(&merge.ours.side, our.0, our.1), leaf::row_id(&merge.theirs.side, leaf, row));
             let clash =
                 Clash { table: merge.table, column: None, row: Some(our), base: None, ours: None, theirs: None };
             match merge.policy.decide(&clash) {

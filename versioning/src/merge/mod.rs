@@ -77,15 +77,7 @@ fn entry(commit: &Commit, id: TableId) -> Option<&TableEntry> {
 
 pub(crate) fn change(table: TableId, kind: &str) -> Change {
     let kind = kind.to_owned();
-    Change {
-        table,
-        kind,
-        rows_added: 0,
-        fragments: Vec::new(),
-        fields: Vec::new(),
-        rows_deleted: 0,
-        rows_changed: 0,
-    }
+    Change { table, kind, rows_added: 0, fragments: Vec::new(), fields: Vec::new(), rows_deleted: 0, rows_changed: 0 }
 }
 
 struct Merger<'a> {
@@ -160,8 +152,8 @@ impl Merger<'_> {
             Some(was) => snapshot::root(self.lake, commit, was).await?,
             None => TableRoot { pages: Vec::new(), defaults: Vec::new(), ..theirs.clone() },
         };
-        let merged = self.rows(&our.name, base, &ours, theirs).await?;
-        let rows = merged.pages.iter().map(|page| page.rows).sum();
+        let (merged, gained, lost) = self.rows(&our.name, base, &ours, theirs).await?;
+        let rows = our.rows + gained - lost;
         let root = if self.dry { our.root.clone() } else { manifest::place(self.lake, merged).await? };
         let mut change = change(our.id, "merge");
         count(&mut change, our.rows, rows);
@@ -169,8 +161,14 @@ impl Merger<'_> {
         Ok(TableEntry { name, id: our.id, rows: if self.dry { our.rows } else { rows }, root })
     }
 
-    /// Merges schemas and rows of a table.
-    async fn rows(&mut self, name: &str, base: TableRoot, ours: &TableRoot, theirs: TableRoot) -> Result<TableRoot> {
+    /// Merges schemas and rows of a table; also gives how many rows the fragments that were written have, and had.
+    async fn rows(
+        &mut self,
+        name: &str,
+        base: TableRoot,
+        ours: &TableRoot,
+        theirs: TableRoot,
+    ) -> Result<(TableRoot, u64, u64)> {
         let [was, here, there] = manifest::differing(self.lake, [&base, ours, &theirs]).await?;
         let likely = base.pages.clone();
         let base = Version::load(self.ours, base, was).await?;
@@ -187,6 +185,7 @@ impl Merger<'_> {
         self.conflicts.extend(conflicts);
         let merge = Merge {
             lake: self.lake,
+            snapshot: self.ours,
             table: name,
             base: &base,
             ours: &our,
@@ -219,10 +218,13 @@ impl Merger<'_> {
             let ours = our.side.fragments.iter().find(|fragment| fragment.id == *id);
             !(fragments.len() == 1 && ours == fragments.first())
         });
+        let live = |fragment: &Fragment| u64::from(fragment.live());
+        let gained = edits.values().flatten().chain(&added).map(live).sum();
+        let lost = our.side.fragments.iter().filter(|fragment| edits.contains_key(&fragment.id)).map(live).sum();
         if self.dry || !self.conflicts.is_empty() {
-            return Ok(merged.root);
+            return Ok((merged.root, gained, lost));
         }
-        manifest::edit(self.lake, &merged.root, edits, &added, &likely).await
+        Ok((manifest::edit(self.lake, &merged.root, edits, &added, &likely).await?, gained, lost))
     }
 
     /// Columns that one side dropped while the other one updated them, where the latter has its way.
@@ -243,7 +245,8 @@ impl Merger<'_> {
         let mut keep = Vec::new();
         for (field, side) in &merged.dropped {
             let version = if *side == MergeSide::Ours { ours } else { theirs };
-            let updated = files(version).iter().any(|(file, fields)| fields.contains(field) && !known.contains_key(file));
+            let updated =
+                files(version).iter().any(|(file, fields)| fields.contains(field) && !known.contains_key(file));
             let Some(column) = version.column(*field).filter(|_| updated) else { continue };
             let name = &column.name;
             let clash = Clash { table, column: Some(name), row: None, base: None, ours: None, theirs: None };

@@ -76,7 +76,12 @@ impl fmt::Display for Conflict {
                 write!(f, "table '{table}', column '{column}': {} changed differently", some(rows))
             }
             ConflictKind::Rows { rows, columns, deleted_by } => {
-                write!(f, "table '{table}': {} deleted by {deleted_by} and updated in {}", some(rows), columns.join(", "))
+                write!(
+                    f,
+                    "table '{table}': {} deleted by {deleted_by} and updated in {}",
+                    some(rows),
+                    columns.join(", ")
+                )
             }
             ConflictKind::Keys { columns, rows } => {
                 let ours: Vec<_> = rows.iter().map(|(ours, _)| *ours).collect();

@@ -215,7 +215,11 @@ impl Transaction {
                     Some(commit) => commit,
                     None => mine.insert(self.applied().await?),
                 };
-                if rebased { self.merged(&head, commit).await? } else { (commit.tables.clone(), commit.changes.clone()) }
+                if rebased {
+                    self.merged(&head, commit).await?
+                } else {
+                    (commit.tables.clone(), commit.changes.clone())
+                }
             };
             let commit = Commit {
                 id: CommitId::random(),

@@ -113,7 +113,8 @@ pub(crate) async fn check_keys(
     added: &[Fragment],
 ) -> Result<()> {
     let before = manifest::fragments(base.lake(), root, "a table with a key").await?;
-    let after = before.into_iter().flat_map(|fragment| edits.get(&fragment.id).cloned().unwrap_or_else(|| vec![fragment]));
+    let after =
+        before.into_iter().flat_map(|fragment| edits.get(&fragment.id).cloned().unwrap_or_else(|| vec![fragment]));
     let after = after.chain(added.iter().cloned()).collect();
     let version = Version::load(base, root.clone(), after).await?;
     let key = |field: &FieldId| root.schema.columns.iter().find(|column| column.field == *field).cloned();

@@ -2,13 +2,14 @@
 
 use std::{sync::Arc, time::Duration};
 
+use forebay_format::{ColumnData, OwnedValues};
 use forebay_storage::{
     Options, Storage,
     testing::{Fault, FaultStore, OpKind, Rule},
 };
-use forebay_versioning::{At, Lake};
+use forebay_versioning::{At, CompactOptions, Lake, MergeOptions, Rows, Selection};
 
-use crate::support::{all, append, block_on, lake, rows};
+use crate::support::{Row, all, append, block_on, lake, rows};
 
 /// A lake in memory with ten rows, the storage to judge it by, and the same storage with faults to come.
 async fn faulty() -> (Storage, Arc<FaultStore>, Storage) {
@@ -17,6 +18,99 @@ async fn faulty() -> (Storage, Arc<FaultStore>, Storage) {
     let faults = Arc::new(FaultStore::new(real.store().unwrap(), 1));
     let storage = Storage::from_store(faults.clone(), "faulty");
     (real, faults, storage)
+}
+
+/// Does everything that moves a branch, one after the other, until something fails. Gives what `main` held after each step
+/// that was reported as done.
+async fn history(storage: &Storage) -> Result<(), (usize, forebay_versioning::Error)> {
+    let (main, exp) = (At::default(), At::Branch("exp".into()));
+    let select = |table: forebay_versioning::Table, row| Selection::new(table, Rows::List([row].into()));
+    let by = MergeOptions::by("tester");
+    let mut done = 0;
+    let steps = async {
+        let lake = Lake::open(storage.clone()).await?;
+        lake.create_branch("exp", &main).await?;
+        append(&lake, "exp", 10..12).await?;
+        let mut transaction = lake.begin("main").await?;
+        let table = transaction.base().table("main").await?;
+        transaction.delete(&select(table.clone(), 0)?)?;
+        let id = ColumnData { rows: 1, values: OwnedValues::Fixed(50_i64.to_le_bytes().to_vec()), validity: None };
+        transaction.update(&select(table, 5)?, &[("id", id.as_slice())]).await?;
+        transaction.commit("edit", "tester").await?;
+        done = 1;
+        lake.merge("main", &exp, &by).await?;
+        done = 2;
+        let mut transaction = lake.begin("main").await?;
+        let table = transaction.base().table("main").await?;
+        transaction.compact(&table, CompactOptions::default()).await?;
+        transaction.commit("compact", "tester").await?;
+        done = 3;
+        let picked = lake.log(&exp, 1).await?[0].id;
+        lake.revert("main", &At::Commit(picked), &by).await?;
+        done = 4;
+        lake.delete_branch("exp").await?;
+        lake.reset("main", &At::Commit(picked)).await?;
+        done = 5;
+        Ok::<_, forebay_versioning::Error>(())
+    };
+    steps.await.map_err(|error| (done, error))
+}
+
+/// What `main` holds after each number of steps of [`history`].
+fn states() -> [Vec<Row>; 6] {
+    let edit = |rows: Vec<Row>| -> Vec<Row> {
+        let rows = rows.into_iter().filter(|row| row.id != 0);
+        rows.map(|row| if row.id == 5 { Row { id: 50, ..row } } else { row }).collect()
+    };
+    let merged = edit(rows(0..12));
+    [rows(0..10), edit(rows(0..10)), merged.clone(), merged, edit(rows(0..10)), rows(0..12)]
+}
+
+#[test]
+fn a_process_that_stops_anywhere_in_a_history_leaves_one_of_its_states() {
+    block_on(async {
+        let mut stops = 0;
+        for after in [false, true] {
+            for operation in 0.. {
+                let (real, faults, storage) = faulty().await;
+                let fault = if after { Fault::StopAfter } else { Fault::StopBefore };
+                faults.add(Rule::new(fault).nth(operation));
+                let done = history(&storage).await.err().map_or(5, |(done, _)| done);
+                let lake = Lake::open(real).await.unwrap();
+                let found = all(&lake, &At::default()).await.unwrap();
+                // The step that was cut may have been the last to take effect.
+                let possible = &states()[done..(done + 2).min(6)];
+                assert!(possible.contains(&found), "operation {operation}, after {done} steps: {found:?}");
+                let branches: Vec<_> = lake.branches().await.unwrap().into_iter().map(At::Branch).collect();
+                assert_eq!(lake.verify_all(&branches, |_| {}).await.unwrap().faults, []);
+                if !faults.is_stopped() {
+                    assert_eq!(done, 5);
+                    break;
+                }
+                stops += 1;
+            }
+        }
+        assert!(stops > 100, "{stops} operations in all");
+    });
+}
+
+#[test]
+fn a_history_whose_replies_are_lost_is_the_same_history() {
+    block_on(async {
+        let lost = async |kind, fault, operation| {
+            let (real, faults, storage) = faulty().await;
+            faults.add(Rule::new(fault).on(kind).nth(operation));
+            let done = history(&storage).await.err().map_or(5, |(done, _)| done);
+            let lake = Lake::open(real).await.unwrap();
+            let found = all(&lake, &At::default()).await.unwrap();
+            assert!(states()[done..(done + 2).min(6)].contains(&found), "{kind:?} {operation} {fault:?}: {done} steps");
+        };
+        for operation in 0..10 {
+            for fault in [Fault::ErrorAfter, Fault::Late(2)] {
+                lost(OpKind::Create, fault, operation).await;
+            }
+        }
+    });
 }
 
 async fn append_twice(storage: &Storage) -> (bool, bool) {

@@ -20,26 +20,69 @@ use crate::{
 /// A change of rows or columns of a branch.
 #[derive(Clone, Debug)]
 pub enum Change {
-    Append { rows: i64 },
+    Append {
+        rows: i64,
+    },
     /// Every `step`-th row from `from` on.
-    Delete { from: u64, step: u64 },
-    Update { from: u64, step: u64, columns: u8 },
-    AddColumn { with_values: bool },
-    Rename { column: prop::sample::Index },
-    Compact { join: bool, split: bool },
+    Delete {
+        from: u64,
+        step: u64,
+    },
+    Update {
+        from: u64,
+        step: u64,
+        columns: u8,
+    },
+    AddColumn {
+        with_values: bool,
+    },
+    Rename {
+        column: prop::sample::Index,
+    },
+    Compact {
+        join: bool,
+        split: bool,
+    },
 }
 
 #[derive(Clone, Debug)]
 pub enum Step {
-    Commit { branch: u8, change: Change },
+    Commit {
+        branch: u8,
+        change: Change,
+    },
     /// Two transactions from one base.
-    Race { branch: u8, first: Change, second: Change },
-    Branch { from: u8 },
-    Merge { into: u8, from: u8, policy: u8 },
-    CherryPick { branch: u8, commit: prop::sample::Index, policy: u8 },
-    Revert { branch: u8, commit: prop::sample::Index, policy: u8 },
-    Reset { branch: u8, commit: prop::sample::Index },
-    Diff { one: prop::sample::Index, other: prop::sample::Index },
+    Race {
+        branch: u8,
+        first: Change,
+        second: Change,
+    },
+    Branch {
+        from: u8,
+    },
+    Merge {
+        into: u8,
+        from: u8,
+        policy: u8,
+    },
+    CherryPick {
+        branch: u8,
+        commit: prop::sample::Index,
+        policy: u8,
+    },
+    Revert {
+        branch: u8,
+        commit: prop::sample::Index,
+        policy: u8,
+    },
+    Reset {
+        branch: u8,
+        commit: prop::sample::Index,
+    },
+    Diff {
+        one: prop::sample::Index,
+        other: prop::sample::Index,
+    },
 }
 
 fn change() -> impl Strategy<Value = Change> {
@@ -135,8 +178,7 @@ impl Machine {
         let mut transaction = lake.begin("main").await.unwrap();
         let mut t = Column::new("t", DType::Utf8, []).unwrap();
         t.nullable = true;
-        let columns =
-            vec![Column::new("id", DType::I64, []).unwrap(), Column::new("x", DType::I64, []).unwrap(), t];
+        let columns = vec![Column::new("id", DType::I64, []).unwrap(), Column::new("x", DType::I64, []).unwrap(), t];
         let fields = columns.iter().zip(0..).map(|(column, number)| (number, column.field)).collect();
         transaction.create_table("main", Schema::new(columns).unwrap()).unwrap();
         let first = transaction.commit("create", "tester").await.unwrap();
@@ -205,7 +247,10 @@ impl Machine {
                     if columns >> (number % 2) & 1 == 0 {
                         continue;
                     }
-                    let cells: Vec<i64> = ids.iter().map(|_| { self.next += 1; self.next }).collect();
+                    // All numbers that stand for null are one value.
+                    let fresh = (self.next + 1..).map(|n| if number == T && text(n).is_none() { 0 } else { n });
+                    let cells: Vec<i64> = fresh.take(ids.len()).collect();
+                    self.next += ids.len() as i64;
                     for (id, cell) in ids.iter().zip(&cells) {
                         version.rows.get_mut(id).unwrap().insert(number, *cell);
                     }
@@ -321,7 +366,10 @@ impl Machine {
         let (plain, lake) = match policy {
             0 => (Policy::Fail, LakePolicy::Fail),
             1 => (Policy::Ours, LakePolicy::Side(MergeSide::Ours)),
-            _ => (Policy::Theirs, LakePolicy::Callback(Arc::new(|_| forebay_versioning::Choice::Side(MergeSide::Theirs)))),
+            _ => (
+                Policy::Theirs,
+                LakePolicy::Callback(Arc::new(|_| forebay_versioning::Choice::Side(MergeSide::Theirs))),
+            ),
         };
         let [base, ours, theirs] = sides;
         let (version, expected) = self.plain.merge(base, ours, theirs, plain);

@@ -1,6 +1,8 @@
 //! What `forebay-versioning` promises, shown on real stores.
 #![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic, clippy::print_stdout, unreachable_pub)]
 
+mod branches;
+mod changes;
 mod commits;
 mod faults;
 mod flips;

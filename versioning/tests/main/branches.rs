@@ -1,0 +1,238 @@
+//! Branches merged, moved and removed; tags removed.
+
+use forebay_format::{ColumnData, OwnedValues, meta::RefKind};
+use forebay_versioning::{At, Choice, Error, Lake, MergeOptions, MergeOutcome, MergeSide, Policy, Rows, Selection};
+
+use crate::support::{all, append, block_on, lake, rows, temporary};
+
+fn branch(name: &str) -> At {
+    At::Branch(name.into())
+}
+
+fn by() -> MergeOptions {
+    MergeOptions::by("tester")
+}
+
+/// Sets the `id` of a row on a branch.
+async fn set(lake: &Lake, name: &str, row: u64, id: i64) {
+    let mut transaction = lake.begin(name).await.unwrap();
+    let table = transaction.base().table("main").await.unwrap();
+    let selection = Selection::new(table, Rows::List([row].into())).unwrap();
+    transaction.update(&selection, &[("id", number(id).as_slice())]).await.unwrap();
+    transaction.commit("set", "tester").await.unwrap();
+}
+
+fn number(id: i64) -> ColumnData {
+    ColumnData { rows: 1, values: OwnedValues::Fixed(id.to_le_bytes().to_vec()), validity: None }
+}
+
+async fn ids(lake: &Lake, name: &str) -> Vec<i64> {
+    all(lake, &branch(name)).await.unwrap().iter().map(|row| row.id).collect()
+}
+
+#[test]
+fn a_merge_joins_rows_of_both_and_does_nothing_the_second_time() {
+    block_on(async {
+        let (_folder, storage) = temporary();
+        let lake = lake(storage, &[0..10]).await.unwrap();
+        lake.create_branch("exp", &At::default()).await.unwrap();
+        append(&lake, "exp", 20..25).await.unwrap();
+        let forward = lake.merge("main", &branch("exp"), &by()).await.unwrap();
+        assert_eq!(forward.outcome, MergeOutcome::FastForward);
+        append(&lake, "exp", 25..30).await.unwrap();
+        append(&lake, "main", 10..12).await.unwrap();
+        let dry = lake.merge("main", &branch("exp"), &by().dry()).await.unwrap();
+        assert_eq!((dry.outcome, dry.conflicts.len(), dry.changes[0].rows_added), (MergeOutcome::Merged, 0, 5));
+        assert_eq!(ids(&lake, "main").await.len(), 17, "a dry run changes nothing");
+        let merged = lake.merge("main", &branch("exp"), &by().with_message("join")).await.unwrap();
+        assert_eq!(merged.snapshot.commit().parents.len(), 2);
+        assert_eq!(all(&lake, &branch("main")).await.unwrap(), rows((0..10).chain(20..25).chain(10..12).chain(25..30)));
+        let again = lake.merge("main", &branch("exp"), &by()).await.unwrap();
+        assert_eq!(again.outcome, MergeOutcome::UpToDate);
+        let itself = lake.merge("main", &branch("main"), &by()).await.unwrap();
+        assert_eq!(itself.outcome, MergeOutcome::UpToDate);
+        assert_eq!(lake.verify(&branch("main"), |_| {}).await.unwrap().faults, []);
+    });
+}
+
+#[test]
+fn every_policy_decides_as_it_says() {
+    block_on(async {
+        let decide = |choice: Choice| {
+            Policy::Callback(std::sync::Arc::new(move |clash| {
+                assert_eq!((clash.table, clash.column), ("main", Some("id")));
+                let value = |data: Option<&ColumnData>| data.unwrap().values.clone();
+                assert_eq!(value(clash.base), number(3).values);
+                assert_eq!((value(clash.ours), value(clash.theirs)), (number(-3).values, number(-30).values));
+                choice.clone()
+            }))
+        };
+        let column = |name: &str, side| Policy::Columns { columns: [(name.to_owned(), side)].into(), otherwise: None };
+        for (policy, expected) in [
+            (Policy::Fail, None),
+            (Policy::Side(MergeSide::Ours), Some(-3)),
+            (Policy::Side(MergeSide::Theirs), Some(-30)),
+            (column("id", MergeSide::Theirs), Some(-30)),
+            (column("text", MergeSide::Theirs), None),
+            (decide(Choice::Fail), None),
+            (decide(Choice::Base), Some(3)),
+            (decide(Choice::Side(MergeSide::Ours)), Some(-3)),
+            (decide(Choice::Value(number(99))), Some(99)),
+        ] {
+            let (_folder, storage) = temporary();
+            let lake = lake(storage, &[0..10]).await.unwrap();
+            lake.create_branch("exp", &At::default()).await.unwrap();
+            set(&lake, "main", 3, -3).await;
+            set(&lake, "exp", 3, -30).await;
+            set(&lake, "exp", 5, -5).await;
+            let found = lake.merge("main", &branch("exp"), &by().with_policy(policy.clone())).await;
+            match (found, expected) {
+                (Err(Error::Conflict { conflicts, .. }), None) => {
+                    assert_eq!(conflicts.iter().map(|conflict| conflict.count()).sum::<usize>(), 1);
+                    assert_eq!(ids(&lake, "main").await, [0, 1, 2, -3, 4, 5, 6, 7, 8, 9], "nothing was committed");
+                }
+                (Ok(_), Some(expected)) => assert_eq!(ids(&lake, "main").await, [0, 1, 2, expected, 4, -5, 6, 7, 8, 9]),
+                (found, expected) => panic!("{policy:?}: {found:?}, expected {expected:?}"),
+            }
+        }
+    });
+}
+
+#[test]
+fn revert_undoes_one_commit_and_cherry_pick_takes_one_over() {
+    block_on(async {
+        let (_folder, storage) = temporary();
+        let lake = lake(storage, &[0..5]).await.unwrap();
+        let bad = append(&lake, "main", 100..103).await.unwrap();
+        append(&lake, "main", 5..6).await.unwrap();
+        let report = lake.revert("main", &At::Commit(bad.id()), &by()).await.unwrap();
+        assert!(report.snapshot.commit().message.starts_with("revert commit"));
+        assert_eq!(all(&lake, &branch("main")).await.unwrap(), rows(0..6));
+        let error = lake.revert("main", &At::Commit(bad.id()), &by()).await.unwrap_err();
+        assert!(matches!(error, Error::NothingToCommit { .. }), "{error}");
+        // The revert of the revert brings the rows back.
+        lake.revert("main", &At::Commit(report.snapshot.id()), &by()).await.unwrap();
+        assert_eq!(ids(&lake, "main").await.len(), 9);
+        let first = lake.log(&branch("main"), 100).await.unwrap().pop().unwrap();
+        lake.create_branch("exp", &At::Commit(bad.commit().parents[0].id.cast())).await.unwrap();
+        lake.cherry_pick("exp", &At::Commit(bad.id()), &by()).await.unwrap();
+        assert_eq!(all(&lake, &branch("exp")).await.unwrap(), rows((0..5).chain(100..103)));
+        let error = lake.cherry_pick("exp", &At::Commit(first.id), &by()).await.unwrap_err();
+        assert!(matches!(error, Error::Misuse { .. }), "{error}");
+        // What was picked is the same rows, not copies: a merge has them once.
+        lake.merge("exp", &branch("main"), &by()).await.unwrap();
+        let mut found = ids(&lake, "exp").await;
+        found.sort_unstable();
+        assert_eq!(found, [0, 1, 2, 3, 4, 5, 100, 101, 102]);
+    });
+}
+
+#[test]
+fn a_branch_that_is_moved_or_removed_loses_nothing() {
+    block_on(async {
+        let (_folder, storage) = temporary();
+        let lake = lake(storage, &[0..5]).await.unwrap();
+        let good = lake.snapshot(&At::default()).await.unwrap();
+        let bad = append(&lake, "main", 5..9).await.unwrap();
+        lake.reset("main", &At::Commit(good.id())).await.unwrap();
+        assert_eq!(all(&lake, &branch("main")).await.unwrap(), rows(0..5));
+        let entries = lake.entries("main", 2).await.unwrap();
+        assert_eq!((entries[0].kind, entries[0].commit), (RefKind::Reset, good.id()));
+        assert_eq!((entries[1].kind, entries[1].commit), (RefKind::Commit, bad.id()));
+        append(&lake, "main", 5..6).await.unwrap();
+        let log: Vec<_> =
+            lake.log(&branch("main"), 3).await.unwrap().into_iter().map(|commit| commit.message).collect();
+        assert_eq!(log, ["rows 5..6", "rows 0..5", "create table"], "history goes by parents, not by entries");
+        lake.create_branch("exp", &At::Commit(bad.id())).await.unwrap();
+        let writing = lake.begin("exp").await.unwrap();
+        lake.delete_branch("exp").await.unwrap();
+        assert_eq!(lake.branches().await.unwrap(), ["main"]);
+        assert!(matches!(lake.snapshot(&branch("exp")).await, Err(Error::UnknownBranch { .. })));
+        let mut writing = writing;
+        crate::support::write(&mut writing, &rows(50..51)).await.unwrap();
+        let error = writing.commit("late", "tester").await.unwrap_err();
+        assert!(matches!(error, Error::UnknownBranch { .. }), "{error}");
+        lake.undelete_branch("exp").await.unwrap();
+        assert_eq!(all(&lake, &branch("exp")).await.unwrap(), rows(0..9));
+        assert!(matches!(lake.undelete_branch("exp").await, Err(Error::BranchExists { .. })));
+        lake.rename_branch("exp", "trial").await.unwrap();
+        assert_eq!(lake.branches().await.unwrap(), ["main", "trial"]);
+        // The name is free again, and its log goes on.
+        lake.create_branch("exp", &At::default()).await.unwrap();
+        assert_eq!(all(&lake, &branch("exp")).await.unwrap(), rows(0..6));
+        assert_eq!(lake.entries("exp", 100).await.unwrap().len(), 5);
+    });
+}
+
+#[test]
+fn a_deleted_tag_is_gone_and_its_name_is_never_used_again() {
+    block_on(async {
+        let (_folder, storage) = temporary();
+        let lake = lake(storage, &[0..5]).await.unwrap();
+        lake.create_tag("v1", &At::default(), "tester").await.unwrap();
+        lake.delete_tag("v1", "tester").await.unwrap();
+        assert_eq!(lake.tags().await.unwrap(), Vec::<String>::new());
+        assert!(matches!(lake.snapshot(&At::Tag("v1".into())).await, Err(Error::UnknownTag { .. })));
+        assert!(matches!(lake.create_tag("v1", &At::default(), "tester").await, Err(Error::TagExists { .. })));
+        assert!(matches!(lake.delete_tag("v1", "tester").await, Err(Error::UnknownTag { .. })));
+    });
+}
+
+#[test]
+fn a_crosswise_history_merges_by_all_of_its_bases() {
+    block_on(async {
+        let (_folder, storage) = temporary();
+        let lake = lake(storage, &[0..10]).await.unwrap();
+        lake.create_branch("exp", &At::default()).await.unwrap();
+        set(&lake, "main", 1, -1).await;
+        set(&lake, "exp", 2, -2).await;
+        // Each merges the other as it was before.
+        let main = lake.snapshot(&branch("main")).await.unwrap().id();
+        lake.merge("main", &branch("exp"), &by()).await.unwrap();
+        lake.merge("exp", &At::Commit(main), &by()).await.unwrap();
+        // A change back to the value of the first base is a change all the same.
+        set(&lake, "main", 1, 1).await;
+        set(&lake, "exp", 2, 2).await;
+        lake.merge("main", &branch("exp"), &by()).await.unwrap();
+        assert_eq!(ids(&lake, "main").await, (0..10).collect::<Vec<_>>());
+        lake.merge("exp", &branch("main"), &by()).await.unwrap();
+        assert_eq!(ids(&lake, "exp").await, ids(&lake, "main").await);
+    });
+}
+
+#[test]
+fn a_diff_counts_and_names_what_differs() {
+    block_on(async {
+        let (_folder, storage) = temporary();
+        let lake = lake(storage, &[0..10]).await.unwrap();
+        lake.create_branch("exp", &At::default()).await.unwrap();
+        append(&lake, "exp", 10..13).await.unwrap();
+        set(&lake, "exp", 4, -4).await;
+        let mut transaction = lake.begin("exp").await.unwrap();
+        let table = transaction.base().table("main").await.unwrap();
+        transaction.delete(&Selection::new(table.clone(), Rows::List([0].into())).unwrap()).unwrap();
+        transaction.rename_column(&table, "text", "caption").unwrap();
+        transaction.commit("more", "tester").await.unwrap();
+        let diff = lake.diff(&branch("main"), &branch("exp")).await.unwrap();
+        assert_eq!(diff.len(), 1);
+        assert_eq!((diff[0].rows_added, diff[0].rows_deleted, diff[0].rows_changed), (3, 1, 1));
+        assert_eq!(diff[0].columns_changed[0].1.name, "caption");
+        let mut found = lake.diff_rows(&branch("main"), &branch("exp"), "main").await.unwrap();
+        let (mut added, mut deleted, mut changed) = (Vec::new(), Vec::new(), Vec::new());
+        while let Some(rows) = found.next().await.unwrap() {
+            added.extend(rows.added);
+            deleted.extend(rows.deleted);
+            changed.extend(rows.changed);
+        }
+        let before = lake.snapshot(&branch("main")).await.unwrap().table("main").await.unwrap();
+        let after = lake.snapshot(&branch("exp")).await.unwrap().table("main").await.unwrap();
+        assert_eq!(deleted, [before.row_id(0).unwrap()]);
+        assert_eq!(added.iter().map(|id| after.find(*id).unwrap()).max(), Some(11));
+        let (old, new, columns) = &changed[0];
+        assert_eq!(
+            (before.find(*old).unwrap(), after.find(*new).unwrap(), columns.as_slice()),
+            (4, 3, &["id".to_owned()][..])
+        );
+        assert!(lake.diff(&branch("exp"), &branch("exp")).await.unwrap().is_empty());
+    });
+}
