@@ -15,7 +15,7 @@ use forebay_format::{
 use forebay_storage::{Claim, Storage};
 
 use crate::{
-    DEFAULT_BRANCH, Error, OpenFile, Result, Snapshot, Transaction, commit, names,
+    DEFAULT_BRANCH, Error, OpenFile, Result, Snapshot, Transaction, commit, graph, names,
     refs::{self, Head},
 };
 
@@ -166,7 +166,24 @@ impl Lake {
     /// # Errors
     /// As [`Lake::snapshot`] at the branch.
     pub async fn begin(&self, branch: &str) -> Result<Transaction> {
-        Ok(Transaction::new(self.clone(), head(self.storage(), branch).await?))
+        let head = head(self.storage(), branch).await?;
+        Ok(Transaction::new(self.clone(), head.clone(), head))
+    }
+
+    /// Starts a transaction on a branch whose changes are about an older commit of it: what others did since is merged
+    /// with them.
+    ///
+    /// # Errors
+    /// As [`begin`](Self::begin); [`Error::Misuse`] if the branch doesn't follow that commit.
+    pub async fn begin_at(&self, branch: &str, base: &Snapshot) -> Result<Transaction> {
+        let head = head(self.storage(), branch).await?;
+        if head.commit.id != base.id() && !graph::is_ancestor(self, base.commit(), &head.commit).await? {
+            let reason =
+                format!("branch '{branch}' doesn't follow commit {}: it was reset or is another one", base.id());
+            return Err(Error::Misuse { reason });
+        }
+        let base = Head { pointer: base.pointer(), commit: base.commit().clone(), ..head.clone() };
+        Ok(Transaction::new(self.clone(), base, head))
     }
 
     /// Makes a branch at a version. Writes one small object, whatever the lake's size.

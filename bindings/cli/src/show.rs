@@ -109,7 +109,16 @@ pub(crate) fn log(args: &Log) -> Result<i32> {
 }
 
 fn describe_commit(commit: &Commit) -> Value {
-    let change = |change: &forebay_format::meta::Change| json!({ "table": table_name(commit, change), "kind": change.kind, "rows_added": change.rows_added });
+    let change = |change: &forebay_format::meta::Change| {
+        let rows = (change.rows_added, change.rows_deleted, change.rows_changed);
+        let mut entry = json!({ "table": table_name(commit, change), "kind": change.kind, "rows_added": rows.0 });
+        for (name, count) in [("rows_deleted", rows.1), ("rows_changed", rows.2)] {
+            if count > 0 {
+                entry[name] = json!(count);
+            }
+        }
+        entry
+    };
     json!({
         "id": commit.id.to_string(),
         "parents": commit.parents.iter().map(|parent| parent.id.to_string()).collect::<Vec<_>>(),
@@ -126,9 +135,16 @@ fn describe_commit(commit: &Commit) -> Value {
 fn changes(commit: &Commit) -> Vec<String> {
     let line = |change: &forebay_format::meta::Change| {
         let table = table_name(commit, change);
-        match change.rows_added {
-            0 => format!("{} table '{table}'", change.kind),
-            rows => format!("{} {} rows to table '{table}'", change.kind, human::count(rows)),
+        let rows = [("added", change.rows_added), ("deleted", change.rows_deleted), ("changed", change.rows_changed)];
+        let rows: Vec<_> = rows.iter().filter(|(_, count)| *count > 0).collect();
+        match rows[..] {
+            [] => format!("{} table '{table}'", change.kind),
+            [("added", count)] => format!("{} {} rows to table '{table}'", change.kind, human::count(*count)),
+            _ => {
+                let counts: Vec<_> =
+                    rows.iter().map(|(what, count)| format!("{} rows {what}", human::count(*count))).collect();
+                format!("{} table '{table}': {}", change.kind, counts.join(", "))
+            }
         }
     };
     commit.changes.iter().map(line).collect()

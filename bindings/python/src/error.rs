@@ -194,7 +194,8 @@ fn of_version(error: &VersionError) -> &'static str {
             "UnknownVersionError"
         }
         VersionError::UnknownTable { .. } => "UnknownTableError",
-        VersionError::InvalidName { .. } => "ArgumentError",
+        VersionError::InvalidName { .. } | VersionError::Misuse { .. } => "ArgumentError",
+        VersionError::DuplicateKey { .. } => "DataError",
         VersionError::Conflict { .. } | VersionError::Contention { .. } | VersionError::OutcomeUnknown { .. } => {
             "ConflictError"
         }

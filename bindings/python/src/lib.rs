@@ -13,6 +13,7 @@
 mod append;
 mod array;
 mod batch;
+mod change;
 mod dlpack;
 mod error;
 mod filter;

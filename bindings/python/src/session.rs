@@ -12,6 +12,7 @@ use pyo3::{prelude::*, types::PyDict};
 
 use crate::{
     append::{Batch, Pending},
+    change::{self, Change},
     error::{Error, Result},
     fork::Owned,
     rows::Rows,
@@ -100,6 +101,15 @@ impl Session {
             open.snapshot = snapshot;
         }
     }
+}
+
+/// A version by its kind and name.
+fn version((kind, name): (&str, String)) -> Result<At> {
+    Ok(match kind {
+        "branch" => At::Branch(name),
+        "tag" => At::Tag(name),
+        _ => At::Commit(name.parse()?),
+    })
 }
 
 /// The lake at a place: made if it isn't there.
@@ -293,6 +303,95 @@ impl Session {
                 Err(error)
             }
         }
+    }
+
+    /// Commits a change of a table at the commit that reads see. Gives the commit's id.
+    fn change<'py>(
+        &self,
+        py: Python<'py>,
+        table: &str,
+        change: Change<'py>,
+        message: &str,
+        author: &str,
+    ) -> Result<String> {
+        let (open, branch) = (self.open(py)?, self.branch_name()?);
+        let rows = self.pending(py)?;
+        if rows > 0 {
+            return Err(Error::Pending { rows });
+        }
+        let snapshot = change.commit(py, branch, &open.snapshot, table, (message, author))?;
+        let id = snapshot.id().to_string();
+        self.move_to(snapshot);
+        Ok(id)
+    }
+
+    /// Merges, reverts or picks a version into the branch, and moves to its newest commit. `commit` is message, author and
+    /// whether it is a dry run. Gives how it was done, the commit
+    /// and the conflicts of a dry run, as lines.
+    fn merge(
+        &self,
+        py: Python<'_>,
+        how: &str,
+        from: (&str, String),
+        policy: Vec<(Option<String>, String)>,
+        commit: (Option<String>, String, bool),
+    ) -> Result<(String, String, Vec<String>)> {
+        let (open, branch) = (self.open(py)?, self.branch_name()?);
+        let rows = self.pending(py)?;
+        if rows > 0 {
+            return Err(Error::Pending { rows });
+        }
+        let from = version(from)?;
+        let (message, author, dry_run) = commit;
+        let options = change::merge_options(policy, message, author, dry_run)?;
+        let report = block_on(py, || async {
+            match how {
+                "merge" => open.lake.merge(branch, &from, &options).await,
+                "revert" => open.lake.revert(branch, &from, &options).await,
+                _ => open.lake.cherry_pick(branch, &from, &options).await,
+            }
+        })?;
+        let (outcome, conflicts) = change::describe(&report);
+        let id = report.snapshot.id().to_string();
+        if !dry_run {
+            self.move_to(report.snapshot);
+        }
+        Ok((outcome, id, conflicts))
+    }
+
+    /// Moves the branch to a version.
+    fn reset(&self, py: Python<'_>, to: (&str, String)) -> Result<()> {
+        let (open, branch) = (self.open(py)?, self.branch_name()?);
+        let to = version(to)?;
+        let snapshot = block_on(py, || open.lake.reset(branch, &to))?;
+        self.move_to(snapshot);
+        Ok(())
+    }
+
+    /// What differs between a version and the commit that reads see, by table.
+    fn diff<'py>(&self, py: Python<'py>, before: (&str, String)) -> Result<Vec<Bound<'py, PyDict>>> {
+        let open = self.open(py)?;
+        let (before, after) = (version(before)?, At::Commit(open.snapshot.id()));
+        let diffs = block_on(py, || open.lake.diff(&before, &after))?;
+        diffs.iter().map(|diff| Ok(change::diff_to_python(py, diff)?)).collect()
+    }
+
+    /// Deletes a branch.
+    fn delete_branch(&self, py: Python<'_>, name: &str) -> Result<()> {
+        let open = self.open(py)?;
+        block_on(py, || open.lake.delete_branch(name))
+    }
+
+    /// Brings a deleted branch back.
+    fn undelete_branch(&self, py: Python<'_>, name: &str) -> Result<()> {
+        let open = self.open(py)?;
+        block_on(py, || async { open.lake.undelete_branch(name).await.map(drop) })
+    }
+
+    /// Deletes a tag.
+    fn delete_tag(&self, py: Python<'_>, name: &str, author: &str) -> Result<()> {
+        let open = self.open(py)?;
+        block_on(py, || open.lake.delete_tag(name, author))
     }
 
     /// The newest commits, newest first: id, parents, author, message, microseconds since 1970, rows of each table, properties.

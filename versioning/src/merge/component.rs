@@ -129,8 +129,13 @@ impl Component<'_> {
                 base.overlays.iter().all(|old| fragment.overlays.iter().any(|new| new.file.id == old.file.id))
             })
         };
+        // Where the base has the same rows in other fragments, it has overlays folded in that the other side still has.
+        let elsewhere = base.is_none()
+            && self.start.side.leaves().any(|(leaf, pieces)| {
+                pieces.iter().any(|piece| piece.carrier == carrier) && !self.merge.base.side.leaf(leaf).is_empty()
+            });
         let mut attached = false;
-        if let Some(delta) = delta.filter(|delta| kept(delta) && kept(&fragment)) {
+        if let Some(delta) = delta.filter(|delta| !elsewhere && kept(delta) && kept(&fragment)) {
             for overlay in &delta.overlays {
                 if !fragment.overlays.iter().any(|other| other.file.id == overlay.file.id) {
                     fragment.overlays.push(overlay.clone());
@@ -180,7 +185,16 @@ impl Component<'_> {
         let back = lost.subtract(&still);
         let back = back.union(&there.subtract(&was).subtract(&here));
         self.delete(leaf, &deleted, works);
-        self.defaults(leaf, &gone.subtract(&deleted), start, works).await?;
+        // Rows that only this side has keep its values, also where the other side updated them before it deleted them.
+        let only_here = here.subtract(&there).subtract(&deleted);
+        for (field, rows) in &theirs {
+            let mut rows = self.pieces(leaf, &rows.intersect(&only_here), works, |work| work.attached);
+            for (_, others) in kept_at_base.iter().filter(|(other, _)| other == field) {
+                rows = rows.subtract(others);
+            }
+            self.put(leaf, *field, &rows, start, works).await?;
+        }
+        self.defaults(leaf, &only_here, start, works).await?;
         self.defaults(leaf, &back, delta, works).await?;
         self.restore(leaf, &back, &back_at_base, works, extras).await?;
         for (field, rows) in kept_at_base.into_iter().chain(back_at_base) {

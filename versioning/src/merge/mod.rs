@@ -68,7 +68,7 @@ pub(crate) async fn merge(
         tables.push(their.clone());
     }
     let tables = merger.names(tables);
-    Ok(Merged { tables, changes: merger.changes, conflicts: merger.conflicts })
+    Ok(Merged { tables, changes: merger.changes, conflicts: policy::joined(merger.conflicts) })
 }
 
 fn entry(commit: &Commit, id: TableId) -> Option<&TableEntry> {

@@ -93,6 +93,37 @@ impl fmt::Display for Conflict {
     }
 }
 
+/// Conflicts of the same table and kind as one, in the order of the first of each.
+pub(crate) fn joined(conflicts: Vec<Conflict>) -> Vec<Conflict> {
+    let mut all: Vec<Conflict> = Vec::new();
+    for next in conflicts {
+        let same = all.iter_mut().filter(|known| known.table == next.table).find_map(|known| {
+            match (&mut known.kind, &next.kind) {
+                (ConflictKind::Cells { column, rows }, ConflictKind::Cells { column: other, rows: more })
+                    if column == other =>
+                {
+                    rows.extend(more);
+                    Some(())
+                }
+                (
+                    ConflictKind::Rows { rows, columns, deleted_by },
+                    ConflictKind::Rows { rows: more, columns: others, deleted_by: by },
+                ) if deleted_by == by => {
+                    rows.extend(more);
+                    columns.extend(others.iter().filter(|other| !columns.contains(other)).cloned().collect::<Vec<_>>());
+                    columns.sort_unstable();
+                    Some(())
+                }
+                _ => None,
+            }
+        });
+        if same.is_none() {
+            all.push(next);
+        }
+    }
+    all
+}
+
 fn some(rows: &[RowId]) -> String {
     const SHOWN: usize = 3;
     let shown: Vec<_> = rows.iter().take(SHOWN).map(ToString::to_string).collect();

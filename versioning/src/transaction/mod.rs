@@ -34,7 +34,10 @@ use crate::{
 #[derive(Debug)]
 pub struct Transaction {
     lake: Lake,
+    /// What the changes are about.
     base: Head,
+    /// The branch's end when it began: the base or a later commit.
+    head: Head,
     created: Vec<(String, TableId, TableRoot)>,
     dropped: Vec<(String, TableId)>,
     renamed: BTreeMap<TableId, String>,
@@ -47,10 +50,11 @@ pub struct Transaction {
 const ATTEMPTS: u32 = 1_000;
 
 impl Transaction {
-    pub(crate) fn new(lake: Lake, base: Head) -> Self {
+    pub(crate) fn new(lake: Lake, base: Head, head: Head) -> Self {
         Self {
             lake,
             base,
+            head,
             created: Vec::new(),
             dropped: Vec::new(),
             renamed: BTreeMap::new(),
@@ -201,13 +205,13 @@ impl Transaction {
             return Err(Error::NothingToCommit { branch: self.base.branch });
         }
         let lake = self.lake.clone();
-        let mut head = self.base.clone();
+        let mut head = self.head.clone();
         let appends_only = self.created.is_empty() && self.dropped.is_empty() && self.renamed.is_empty();
         let appends_only = appends_only && self.works.values().all(Work::is_empty);
         // What the base becomes, made once; what others did meanwhile is merged with it.
         let mut mine: Option<Commit> = None;
         for attempt in 1..=ATTEMPTS {
-            let rebased = head.sequence != self.base.sequence;
+            let rebased = head.commit.id != self.base.commit.id;
             let (tables, changes) = if appends_only && (!rebased || !self.is_keyed(&head).await?) {
                 self.appended(&head).await?
             } else {

@@ -281,6 +281,26 @@ fn compaction_keeps_rows_order_and_what_others_did_meanwhile() {
 }
 
 #[test]
+fn changes_of_an_older_commit_are_merged_with_what_came_since() {
+    block_on(async {
+        let (_folder, storage) = temporary();
+        let lake = lake(storage, &[0..10]).await.unwrap();
+        let old = lake.snapshot(&at()).await.unwrap();
+        delete(&lake, &[0]).await;
+        append(&lake, "main", 10..12).await.unwrap();
+        let mut transaction = lake.begin_at("main", &old).await.unwrap();
+        let table = table(&transaction).await;
+        transaction.delete(&list(&table, &[9])).unwrap();
+        transaction.commit("late", "tester").await.unwrap();
+        assert_eq!(all(&lake, &at()).await.unwrap(), rows((1..9).chain(10..12)));
+        lake.create_branch("exp", &At::Commit(old.id())).await.unwrap();
+        let new = lake.snapshot(&at()).await.unwrap();
+        let error = lake.begin_at("exp", &new).await.unwrap_err();
+        assert!(matches!(error, Error::Misuse { .. }), "{error}");
+    });
+}
+
+#[test]
 fn a_selection_of_another_version_is_refused() {
     block_on(async {
         let (_folder, storage) = temporary();

@@ -33,6 +33,9 @@ pub struct Conflicts {
     pub cells: BTreeMap<u32, BTreeSet<i64>>,
     pub rows: BTreeMap<bool, BTreeSet<i64>>,
     pub columns: usize,
+    /// Whether both sides have a row, each in its own way, that the base doesn't have: what was picked or brought back
+    /// before. What the base once knew of it counts then, and this model forgets that.
+    pub forgotten: bool,
 }
 
 #[derive(Clone, Debug, Default)]
@@ -40,8 +43,6 @@ pub struct Plain {
     pub commits: Vec<Commit>,
     pub branches: BTreeMap<String, usize>,
     pub defaults: BTreeMap<u32, i64>,
-    /// Rows as they were first written.
-    pub originals: BTreeMap<i64, Row>,
 }
 
 impl Plain {
@@ -78,14 +79,16 @@ impl Plain {
         common.iter().copied().filter(best).collect()
     }
 
-    /// The version to merge from; `None` where three or more bases would have to be merged.
+    /// The version to merge from; `None` where three or more bases would have to be merged, or what the model forgets counts.
     pub fn base(&self, a: usize, b: usize) -> Option<Version> {
         match self.bases(a, b)[..] {
             [] => Some(Version::default()),
             [one] => Some(self.commits[one].version.clone()),
             [one, two] => {
                 let under = self.base(one, two)?;
-                Some(self.merge(&under, &self.commits[one].version, &self.commits[two].version, Policy::Base).0)
+                let (one, two) = (&self.commits[one].version, &self.commits[two].version);
+                let (merged, conflicts) = self.merge(&under, one, two, Policy::Base);
+                (!conflicts.forgotten).then_some(merged)
             }
             _ => None,
         }
@@ -160,9 +163,8 @@ impl Plain {
                 (false, true) => t,
                 _ if o == t => o,
                 _ => {
-                    // A row that the base lacks is compared with what was first written.
-                    let known = base.columns.contains_key(&column);
-                    let b = known.then(|| self.cell(was.unwrap_or(&self.originals[&id]), column));
+                    conflicts.forgotten |= was.is_none();
+                    let b = was.filter(|_| base.columns.contains_key(&column)).map(|was| self.cell(was, column));
                     match policy {
                         _ if b == Some(t) => o,
                         _ if b == Some(o) => t,

@@ -41,7 +41,7 @@ from ._errors import (
     UnsupportedError,
 )
 from ._dataset import Dataset, create, open
-from ._history import Commit
+from ._history import Commit, Merge
 from ._kinds import Boxes, Bytes, ClassLabel, Embedding, Image, Json, Mask, Tensor, Text, Timestamp
 from ._ragged import Ragged
 from ._rows import ColumnRows, Rows, View
@@ -72,6 +72,7 @@ __all__ = [
     "Json",
     "LoaderError",
     "Mask",
+    "Merge",
     "NotFoundError",
     "NothingToCommitError",
     "NumpyLoader",

@@ -7,11 +7,12 @@ from collections.abc import Mapping
 from typing import Any
 
 from . import _forebay
+from ._changes import Changes, _author, _schema
 from ._convert import encode_rows
-from ._errors import ArgumentError, SchemaError
+from ._errors import ArgumentError
 from ._history import Commit
-from ._rows import Rows, _describe
-from ._schema import Column, Schema
+from ._rows import _describe
+from ._schema import Schema
 
 DEFAULT_TABLE = "main"
 
@@ -36,7 +37,7 @@ class _Handle:
         self.tables.clear()
 
 
-class Dataset(Rows):
+class Dataset(Changes):
     """A table of a lake, opened at a branch, tag or commit.
 
     Reads see the commit that the handle is at: the one it was opened at, and after :meth:`commit` the one that made. Appended rows
@@ -48,7 +49,7 @@ class Dataset(Rows):
     takes along rows that wait for a commit.
     """
 
-    __slots__ = ("_handle", "_table")
+    __slots__ = ()
 
     def __init__(self, handle: _Handle, table: str) -> None:
         self._handle = handle
@@ -342,17 +343,6 @@ def open(  # noqa: A001 - forebay.open is meant to read like the built-in
     return Dataset(handle, table)
 
 
-def _schema(schema: Any) -> Schema:
-    if isinstance(schema, Schema):
-        return schema
-    if not isinstance(schema, Mapping):
-        raise SchemaError(f"a schema is a dict of columns by name, not {type(schema).__name__}")
-    for name, spec in schema.items():
-        if not isinstance(spec, (str, type, Column)) and not hasattr(spec, "dtype") and type(spec).__name__ == "dict":
-            raise SchemaError(f"column '{name}': a dtype or a Column is expected, not a dict")
-    return Schema(schema)
-
-
 def _url(url: Any) -> str:
     import os
 
@@ -367,16 +357,3 @@ def _options(options: Mapping[str, Any] | None) -> dict[str, str]:
         return str(value).lower() if isinstance(value, bool) else str(value)
 
     return {str(name): text(value) for name, value in (options or {}).items() if value is not None}
-
-
-def _author() -> str:
-    import getpass
-    import os
-
-    named = os.environ.get("FOREBAY_AUTHOR")
-    if named is not None:
-        return named
-    try:
-        return getpass.getuser()
-    except (KeyError, OSError, ImportError):
-        return ""  # Containers run as users without a name.

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 if TYPE_CHECKING:
     import datetime
@@ -53,3 +53,14 @@ class Commit:
     def __repr__(self) -> str:
         rows = ", ".join(f"{name}: {rows} rows" for name, rows in self.tables.items())
         return f"<commit {self.id[:12]} {self.time:%Y-%m-%d %H:%M:%S} {self.author}: {self.message!r} ({rows})>"
+
+
+class Merge(NamedTuple):
+    """What a merge did, or would do."""
+
+    outcome: str
+    """``"merged"``, ``"fast forward"`` or ``"up to date"``."""
+    commit_id: str
+    """The branch's commit after it; before it for a dry run."""
+    conflicts: list[str]
+    """What a dry run found, a line for each table and column."""
