@@ -44,6 +44,81 @@ pub(crate) enum Command {
     Branch(Name),
     /// Name a version for good
     Tag(Name),
+    /// Merge a version into a branch, row by row; exit code 1 if a dry run finds conflicts
+    Merge(Merge),
+    /// Undo what a commit changed, as a new commit
+    Revert(Revert),
+    /// Show what differs between two versions
+    Diff(Diff),
+}
+
+/// Who has his way in conflicts.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, clap::ValueEnum)]
+pub(crate) enum Side {
+    /// Nobody: the merge fails and lists them
+    #[default]
+    Fail,
+    /// The branch that is merged into
+    Ours,
+    /// What is merged into it
+    Theirs,
+}
+
+/// How a merge or revert is done.
+#[derive(Debug, Args)]
+pub(crate) struct How {
+    /// Who has his way in conflicts
+    #[arg(long, value_enum, default_value_t)]
+    pub(crate) policy: Side,
+    /// Report conflicts and change nothing
+    #[arg(long)]
+    pub(crate) dry_run: bool,
+    /// The message of the commit
+    #[arg(long, short, value_name = "TEXT")]
+    pub(crate) message: Option<String>,
+    /// The author of the commit [default: $FOREBAY_AUTHOR, or the user's name]
+    #[arg(long, value_name = "NAME")]
+    pub(crate) author: Option<String>,
+}
+
+/// Arguments of `forebay merge`.
+#[derive(Debug, Args)]
+pub(crate) struct Merge {
+    #[command(flatten)]
+    pub(crate) target: Target,
+    /// What to merge: a branch, a tag or the id of a commit
+    pub(crate) from: String,
+    /// The branch to merge into
+    #[arg(long, value_name = "BRANCH", default_value = DEFAULT_BRANCH)]
+    pub(crate) into: String,
+    #[command(flatten)]
+    pub(crate) how: How,
+}
+
+/// Arguments of `forebay revert`.
+#[derive(Debug, Args)]
+pub(crate) struct Revert {
+    #[command(flatten)]
+    pub(crate) target: Target,
+    /// What to undo: the id of a commit, or a branch or tag for its newest
+    pub(crate) commit: String,
+    /// The branch to undo it on
+    #[arg(long, default_value = DEFAULT_BRANCH)]
+    pub(crate) branch: String,
+    #[command(flatten)]
+    pub(crate) how: How,
+}
+
+/// Arguments of `forebay diff`.
+#[derive(Debug, Args)]
+pub(crate) struct Diff {
+    #[command(flatten)]
+    pub(crate) target: Target,
+    /// The version before: a branch, a tag or the id of a commit
+    pub(crate) before: String,
+    /// The version after
+    #[arg(default_value = DEFAULT_BRANCH)]
+    pub(crate) after: String,
 }
 
 /// A lake and how to reach it.

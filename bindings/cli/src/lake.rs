@@ -71,7 +71,10 @@ pub(crate) fn tag(args: &Name) -> Result<i32> {
 }
 
 /// What a text names: the id of a commit, or a tag, or else a branch.
-async fn version(lake: &Lake, text: &str) -> Result<At> {
+///
+/// # Errors
+/// What the store reports.
+pub(crate) async fn version(lake: &Lake, text: &str) -> Result<At> {
     if let Ok(id) = text.parse() {
         return Ok(At::Commit(id));
     }

@@ -6,6 +6,7 @@
 //! | `info`, `ls`, `log`, `head` | show what a lake holds |
 //! | `verify` | reads every byte and checks it |
 //! | `branch`, `tag` | name versions |
+//! | `merge`, `revert`, `diff` | bring branches together, undo commits, show what differs |
 //!
 //! Results go to standard output, as text or with `--json` as one document; progress and complaints go to standard
 //! error. A failure is one line there and exit code 1; wrong usage is exit code 2.
@@ -17,6 +18,7 @@ mod head;
 mod human;
 mod ingest;
 mod lake;
+mod merge;
 mod output;
 mod progress;
 mod show;
@@ -61,5 +63,8 @@ fn dispatch(command: &Command) -> Result<i32> {
         Command::Head(args) => head::head(args),
         Command::Branch(args) => lake::branch(args),
         Command::Tag(args) => lake::tag(args),
+        Command::Merge(args) => merge::merge(args),
+        Command::Revert(args) => merge::revert(args),
+        Command::Diff(args) => merge::diff(args),
     }
 }

@@ -88,3 +88,25 @@ fn branches_start_where_told() {
     }
     assert_eq!(json(&["ls", &bench.lake()])["tables"][0]["rows"], 14);
 }
+
+#[test]
+fn branches_are_compared_merged_and_undone() {
+    let bench = lake();
+    let lake = bench.lake();
+    json(&["branch", &lake, "dev"]);
+    bench.created(&["--append", "--resize", "16", "--crop", "16", "--branch", "dev", "--message", "more"]);
+    let diff = json(&["diff", &lake, "main", "dev"]);
+    assert_eq!((&diff["tables"][0]["rows_added"], &diff["tables"][0]["rows_deleted"]), (&json!(7), &json!(0)));
+    assert_eq!(forebay(&["diff", &lake, "main", "dev"]).out, "table 'main': 7 rows added\n");
+    bench.created(&["--append", "--resize", "16", "--crop", "16", "--message", "others"]);
+    let dry = json(&["merge", &lake, "dev", "--dry-run"]);
+    assert_eq!((&dry["outcome"], &dry["conflicts"]), (&json!("merged"), &json!([])));
+    let merged = json(&["merge", &lake, "dev", "-m", "join", "--author", "Ada"]);
+    assert_eq!(json(&["info", &lake])["tables"][0]["rows"], json!(21));
+    let log = json(&["log", &lake, "-n", "1"]);
+    assert_eq!((&log["commits"][0]["id"], &log["commits"][0]["message"]), (&merged["commit"], &json!("join")));
+    let again = forebay(&["merge", &lake, "dev"]);
+    assert!(again.code == 0 && again.out.starts_with("up to date"), "{again:?}");
+    json(&["revert", &lake, "main"]);
+    assert_eq!(json(&["info", &lake])["tables"][0]["rows"], json!(14));
+}

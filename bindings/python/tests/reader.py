@@ -1,0 +1,330 @@
+"""A reader of lakes written from docs/format.md alone: plain Python, no use of Forebay's code.
+
+It reads lakes in local folders: every object is checked by length and checksum, every rule of deletes, overlays and defaults is followed.
+What the standard library can't do (BLAKE3, Zstandard) it doesn't: pointers are checked by length and CRC, and zstd columns are refused.
+"""
+
+from __future__ import annotations
+
+import struct
+from pathlib import Path
+from typing import Any
+
+MAGIC = b"\x89FOREBAY"
+ITEM = {"bool": 1, "int8": 1, "int16": 2, "int32": 4, "int64": 8, "uint8": 1, "uint16": 2, "uint32": 4, "uint64": 8,
+        "float16": 2, "bfloat16": 2, "float32": 4, "float64": 8, "float8_e4m3fn": 1, "float8_e5m2": 1, "timestamp": 8}  # fmt: skip
+
+
+class Damaged(Exception):
+    """Bytes that are not what the format says."""
+
+
+def need(condition: bool, what: str) -> None:
+    if not condition:
+        raise Damaged(what)
+
+
+def _table() -> list[int]:
+    table = []
+    for n in range(256):
+        for _ in range(8):
+            n = n >> 1 ^ (0x82F63B78 if n & 1 else 0)
+        table.append(n)
+    return table
+
+
+_CRC = _table()
+
+
+def crc32c(data: bytes) -> int:
+    crc = 0xFFFFFFFF
+    for byte in data:
+        crc = crc >> 8 ^ _CRC[(crc ^ byte) & 0xFF]
+    return crc ^ 0xFFFFFFFF
+
+
+class Table:
+    """A flatbuffers table: fields by their number in the schema, counted from 0."""
+
+    def __init__(self, data: bytes, at: int) -> None:
+        self.data, self.at = data, at
+        self.vtable = at - struct.unpack_from("<i", data, at)[0]
+        self.entries = struct.unpack_from("<H", data, self.vtable)[0] // 2 - 2
+
+    @classmethod
+    def root(cls, data: bytes) -> Table:
+        return cls(data, struct.unpack_from("<I", data, 0)[0])
+
+    def _place(self, field: int) -> int:
+        if field >= self.entries:
+            return 0
+        offset = struct.unpack_from("<H", self.data, self.vtable + 4 + 2 * field)[0]
+        return self.at + offset if offset else 0
+
+    def number(self, field: int, kind: str, default: Any = 0) -> Any:
+        place = self._place(field)
+        return struct.unpack_from("<" + kind, self.data, place)[0] if place else default
+
+    def _follow(self, place: int) -> int:
+        return place + struct.unpack_from("<I", self.data, place)[0]
+
+    def has(self, field: int) -> bool:
+        return self._place(field) != 0
+
+    def table(self, field: int) -> Table:
+        return Table(self.data, self._follow(self._place(field)))
+
+    def vector(self, field: int, kind: str) -> list[Any]:
+        place = self._place(field)
+        if not place:
+            return []
+        at = self._follow(place)
+        return list(struct.unpack_from(f"<{struct.unpack_from('<I', self.data, at)[0]}{kind}", self.data, at + 4))
+
+    def bytes(self, field: int) -> bytes:
+        place = self._place(field)
+        if not place:
+            return b""
+        at = self._follow(place)
+        return self.data[at + 4 : at + 4 + struct.unpack_from("<I", self.data, at)[0]]
+
+    def text(self, field: int) -> str:
+        return self.bytes(field).decode()
+
+    def tables(self, field: int) -> list[Table]:
+        place = self._place(field)
+        if not place:
+            return []
+        at = self._follow(place)
+        count = struct.unpack_from("<I", self.data, at)[0]
+        return [Table(self.data, self._follow(at + 4 + 4 * n)) for n in range(count)]
+
+
+def payload(data: bytes, kind: bytes) -> Table:
+    """What is in the envelope of a metadata object."""
+    need(len(data) >= 32 and data[:8] == MAGIC and data[8:12] == kind, f"not an object of kind {kind!r}")
+    version, zero, features, length, crc = struct.unpack_from("<HHQII", data, 12)
+    need(version == 1 and zero == 0 and features & ~3 == 0, "a version or feature that this reader doesn't know")
+    need(length == len(data) - 32 and crc32c(data[:28] + data[32:]) == crc, "a wrong length or checksum")
+    return Table.root(data[32:])
+
+
+def row_set(data: bytes) -> list[int]:
+    numbers, value, shift = [], 0, 0
+    for byte in data:
+        value |= (byte & 0x7F) << shift
+        shift += 7
+        if byte < 0x80:
+            numbers.append(value)
+            value = shift = 0
+    rows: list[int] = []
+    end = 0
+    for gap, length in zip(numbers[::2], numbers[1::2]):
+        rows.extend(range(end + gap, end + gap + length))
+        end += gap + length
+    return rows
+
+
+def lz4(data: bytes, length: int) -> bytes:
+    """A raw LZ4 block."""
+    out, at = bytearray(), 0
+
+    def more(count: int) -> int:
+        nonlocal at
+        if count == 15:
+            while True:
+                count += data[at]
+                at += 1
+                if data[at - 1] != 255:
+                    break
+        return count
+
+    while at < len(data):
+        token = data[at]
+        at += 1
+        literals = more(token >> 4)
+        out += data[at : at + literals]
+        at += literals
+        if at >= len(data):
+            break
+        offset = data[at] | data[at + 1] << 8
+        at += 2
+        for _ in range(more(token & 15) + 4):
+            out.append(out[-offset])
+    need(len(out) == length, "a block of another length")
+    return bytes(out)
+
+
+class Column:
+    """A column in a data file: its rows as (bytes, shape), or None for null."""
+
+    def __init__(self, data: bytes, column: Table, rows: int) -> None:
+        self.dtype, self.shape = column.text(2), column.vector(3, "q")
+        codec, shuffle, limit = column.text(5), column.number(7, "?", False), column.number(8, "I")
+        need(codec in ("none", "lz4"), f"codec '{codec}' is not for this reader")
+        item = ITEM.get(self.dtype, 1)
+        fixed = self.dtype in ITEM and -1 not in self.shape
+        self.rows: list[tuple[bytes, tuple[int, ...]] | None] = []
+        for chunk in column.tables(9):
+            count, offset = chunk.number(0, "I"), chunk.number(1, "Q")
+            crcs, stored, begins, raws = (chunk.vector(n, "I") for n in (3, 4, 5, 6))
+            need(offset % 4096 == 0, "a chunk that isn't aligned")
+            if fixed:
+                size = item
+                for length in self.shape:
+                    size *= length
+                raws = self._fixed_blocks(count, size, limit)
+            at, blocks = offset, []
+            for n, raw in enumerate(raws):
+                length = stored[n] if stored else raw
+                block = data[at : at + length]
+                need(crc32c(block) == crcs[n], f"block {n} has a wrong checksum")
+                if length != raw:
+                    block = lz4(block, raw)
+                    if shuffle and item in (2, 4, 8):
+                        block = self._unshuffle(block, item)
+                blocks.append(block)
+                at += length
+            if fixed:
+                whole = b"".join(blocks)
+                found = [(whole[n * size : (n + 1) * size], ()) for n in range(count)]
+            else:
+                found = self._ragged(blocks, begins)
+            need(len(found) == count, "rows that don't add up")
+            valid = [True] * count
+            for n, crc in enumerate(chunk.vector(7, "I")):
+                some = min(524288, count - n * 524288)
+                bits = data[at : at + (some + 7) // 8]
+                need(crc32c(bits) == crc, "a bitmap has a wrong checksum")
+                valid[n * 524288 : n * 524288 + some] = [bool(bits[i // 8] >> i % 8 & 1) for i in range(some)]
+                at += len(bits)
+            need(at == offset + chunk.number(2, "Q"), "a chunk of another length")
+            self.rows += [row if there else None for row, there in zip(found, valid)]
+        need(len(self.rows) == rows, "chunks that don't add up")
+
+    @staticmethod
+    def _fixed_blocks(count: int, size: int, limit: int) -> list[int]:
+        if size == 0:
+            return []
+        if size > limit:
+            return [min(limit, size - start) for _ in range(count) for start in range(0, size, limit)]
+        each = limit // size
+        return [min(each, count - start) * size for start in range(0, count, each)]
+
+    @staticmethod
+    def _unshuffle(block: bytes, item: int) -> bytes:
+        elements = len(block) // item
+        out = bytearray(block)
+        for j in range(item):
+            out[j : elements * item : item] = block[j * elements : (j + 1) * elements]
+        return bytes(out)
+
+    def _ragged(self, blocks: list[bytes], begins: list[int]) -> list[tuple[bytes, tuple[int, ...]]]:
+        rank = len(self.shape)
+        found: list[tuple[bytes, tuple[int, ...]]] = []
+        for block, rows in zip(blocks, begins):
+            if rows == 0:
+                found[-1] = (found[-1][0] + block, found[-1][1])
+                continue
+            ends = struct.unpack_from(f"<{rows}I", block)
+            lengths = struct.unpack_from(f"<{rows * rank}I", block, 4 * rows)
+            values, start = block[4 * rows * (1 + rank) :], 0
+            for n, end in enumerate(ends):
+                found.append((values[start:end], lengths[n * rank : (n + 1) * rank]))
+                start = end
+        return found
+
+
+class Lake:
+    """A lake in a local folder."""
+
+    def __init__(self, folder: str | Path) -> None:
+        self.folder = Path(folder)
+        payload(self._read("forebay"), b"LAKE")
+        self.files: dict[bytes, dict[int, Column]] = {}
+
+    def _read(self, path: str) -> bytes:
+        return (self.folder / path).read_bytes()
+
+    def _object(self, pointer: Table, kind: bytes) -> Table:
+        data = self._read(f"meta/{pointer.bytes(0).hex()}")
+        need(len(data) == pointer.number(1, "I"), "an object of another length than its pointer says")
+        return payload(data, kind)
+
+    def branches(self) -> list[str]:
+        return sorted(path.name for path in (self.folder / "refs/heads").iterdir() if self._entry(path.name).text(0) != "delete")
+
+    def _entry(self, branch: str) -> Table:
+        sequence = 0
+        while (self.folder / f"refs/heads/{branch}/{sequence + 1:020}").exists():
+            sequence += 1
+        return payload(self._read(f"refs/heads/{branch}/{sequence:020}"), b"REFE")
+
+    def branch(self, name: str) -> Table:
+        entry = self._entry(name)
+        need(entry.text(0) in ("create", "commit", "noop", "reset"), f"no branch '{name}'")
+        return payload(entry.bytes(3), b"CMIT")
+
+    def tag(self, name: str) -> Table:
+        need(not (self.folder / f"refs/deleted-tags/{name}").exists(), f"no tag '{name}'")
+        return payload(payload(self._read(f"refs/tags/{name}"), b"TAGG").bytes(1), b"CMIT")
+
+    def commit(self, name: str) -> Table:
+        return payload(self._read(f"meta/{name}"), b"CMIT")
+
+    def tables(self, commit: Table) -> dict[str, Table]:
+        return {table.text(0): table for table in commit.tables(6)}
+
+    def read(self, commit: Table, name: str) -> dict[str, list[Any]]:
+        """The rows of a table by column, as (bytes, shape), or None for null."""
+        entry = self.tables(commit)[name]
+        root = entry.table(3) if entry.has(3) else self._object(entry.table(4), b"ROOT")
+        columns = [(column.text(0), column.number(1, "Q")) for column in root.tables(0)]
+        found: dict[str, list[Any]] = {column: [] for column, _ in columns}
+        defaults = [(self._file(file), file.vector(4, "Q")) for file in root.tables(3)]
+        for reference in root.tables(1):
+            page = reference.table(3) if reference.has(3) else self._object(reference.table(4), b"PAGE")
+            fragments, rows = page.tables(0), 0
+            for fragment in fragments:
+                gone = set(row_set(fragment.bytes(3)))
+                live = [row for row in range(fragment.number(1, "I")) if row not in gone]
+                rows += len(live)
+                for column, field in columns:
+                    found[column] += self._cells(fragment, field, live, defaults)
+            need((len(fragments), rows) == (reference.number(0, "I"), reference.number(1, "Q")), "a page that doesn't add up")
+        need(all(len(rows) == entry.number(2, "Q") for rows in found.values()), "a table that doesn't add up")
+        return found
+
+    def _cells(self, fragment: Table, field: int, live: list[int], defaults: list[Any]) -> list[Any]:
+        base = next((self._file(file)[field] for file in fragment.tables(2) if field in file.vector(4, "Q")), None)
+        if base is None:
+            value = next(file[field].rows[0] for file, fields in defaults if field in fields)
+            cells = dict.fromkeys(live, value)
+        else:
+            need(len(base.rows) == fragment.number(1, "I"), "a file with other rows than its fragment")
+            cells = {row: base.rows[row] for row in live}
+        for overlay in fragment.tables(4):
+            file = overlay.table(0)
+            if field in file.vector(4, "Q"):
+                for k, row in enumerate(row_set(overlay.bytes(1))):
+                    if row in cells:
+                        cells[row] = self._file(file)[field].rows[overlay.number(2, "I") + k]
+        return [cells[row] for row in live]
+
+    def _file(self, file: Table) -> dict[int, Column]:
+        """The columns of a data file."""
+        name = file.bytes(0)
+        if name not in self.files:
+            data = self._read(f"data/{name.hex()}")
+            offset, length = file.number(2, "Q"), file.number(3, "I")
+            need(len(data) == file.number(1, "Q") == offset + length + 64, "a file of another size")
+            head, footer, index = data[:4096], data[-64:], data[offset : offset + length]
+            need(head[:12] == MAGIC + b"DATA" and head[24:40] == name, "a file with another head")
+            need(crc32c(head[:4092]) == struct.unpack_from("<I", head, 4092)[0], "a head with a wrong checksum")
+            start, size, crc, same, features, rows = struct.unpack_from("<QII16sQI", footer)
+            need((start, size, same, features) == (offset, length, name, 0) and footer[56:] == MAGIC, "a footer of another file")
+            need(crc32c(footer[:52]) == struct.unpack_from("<I", footer, 52)[0], "a footer with a wrong checksum")
+            need(crc32c(index) == crc, "an index with a wrong checksum")
+            root = Table.root(index)
+            self.files[name] = {column.number(0, "Q"): Column(data, column, rows) for column in root.tables(2)}
+        return self.files[name]

@@ -1,0 +1,163 @@
+"""A reader written from docs/format.md alone agrees with Forebay, byte for byte; also on a lake that an earlier version wrote."""
+
+from __future__ import annotations
+
+import json
+import os
+import shutil
+from pathlib import Path
+from typing import Any
+
+import forebay as fb
+import numpy as np
+import pytest
+
+from reader import Damaged, Lake, row_set
+
+GOLDEN = Path(__file__).parent / "golden"
+
+
+def _spec(spec: str, **options: Any) -> fb.Column:
+    return fb.Column(spec, **options)
+
+
+def _write(path: Path) -> fb.Dataset:
+    """A lake with columns of every layout, in which about everything was changed that can be."""
+    schema = {
+        "n": "int64",
+        "image": "uint8[3,5,4]",
+        "large": "float32[70]",
+        "packed": fb.Column("int32[300]", compression="lz4"),
+        "maybe": "float64?",
+        "text": "utf8?",
+        "blob": "bytes",
+        "points": "uint16[?,2]",
+    }
+    ds = fb.create(str(path), schema)
+    random = np.random.default_rng(5)
+
+    def rows(start: int, stop: int) -> dict[str, Any]:
+        count = stop - start
+        return {
+            "n": np.arange(start, stop),
+            "image": random.integers(0, 256, (count, 3, 5, 4), np.uint8),
+            "large": random.random((count, 70), np.float32),
+            "packed": np.arange(count * 300, dtype=np.int32).reshape(count, 300) // 7,
+            "maybe": [None if n % 4 == 1 else n / 3 for n in range(start, stop)],
+            "text": [None if n % 5 == 2 else "löwe " * (n % 7) for n in range(start, stop)],
+            "blob": [bytes(range(n % 40)) for n in range(start, stop)],
+            "points": [np.full((n % 4, 2), n, np.uint16) for n in range(start, stop)],
+        }
+
+    ds.append(rows(0, 30))
+    ds.commit("first")
+    ds.tag("v1")
+    ds.append(rows(30, 50))
+    ds.commit("second")
+    trial = ds.branch("trial")
+    trial.update([3, 31], {"text": ["theirs", None], "large": np.ones((2, 70), np.float32)})
+    trial.delete([5, 6, 7, 49])
+    ds.update([4, 31], {"points": [np.zeros((9, 2), np.uint16), np.zeros((0, 2), np.uint16)], "maybe": [None, 0.5]})
+    ds.add_column("score", "float32", default=1.5)
+    ds.add_column("note", "utf8?")
+    ds.rename_column("blob", "bytes")
+    ds.merge("trial")
+    ds.append({**{name: data for name, data in rows(50, 53).items() if name != "blob"}, "bytes": [b"a", b"", b"c"],
+               "score": [1, 2, 3], "note": ["x", None, "z"]})  # fmt: skip
+    ds.commit("third")
+    ds.tag("v2")
+    ds.compact()
+    ds.delete([0])
+    ds.update(0, {"note": ["after"]})
+    ds.drop_column("image")
+    ds.branch("gone")
+    ds.delete_branch("gone")
+    return ds
+
+
+def _bytes(ds: fb.Rows, name: str) -> list[Any]:
+    """A column's rows as the reader gives them."""
+    column = ds.schema[name]
+    found: list[Any] = []
+    for value in (ds[name][row] for row in range(len(ds))):
+        if value is None or value is np.ma.masked:
+            found.append(None)
+        elif isinstance(value, (str, bytes)):
+            found.append((value.encode() if isinstance(value, str) else value, ()))
+        else:
+            array = np.asarray(value)
+            found.append((array.tobytes(), array.shape if None in column.shape else ()))
+    return found
+
+
+def _agree(lake: Lake, url: str, **at: str) -> None:
+    kind, name = next(iter(at.items()))
+    ds = fb.open(url, **at)
+    read = lake.read(getattr(lake, kind)(name), "main")
+    assert list(read) == ds.columns
+    for column in ds.columns:
+        assert read[column] == _bytes(ds, column), f"column '{column}' at {kind} {name}"
+
+
+def test_a_stranger_reads_what_forebay_wrote(tmp_path: Path) -> None:
+    url = str(tmp_path / "lake")
+    ds = _write(tmp_path / "lake")
+    lake = Lake(url)
+    assert lake.branches() == ds.branches() == ["main", "trial"]
+    for branch in ds.branches():
+        _agree(lake, url, branch=branch)
+    for tag in ds.tags():
+        _agree(lake, url, tag=tag)
+    for commit in ds.log()[:-2]:
+        _agree(lake, url, commit=commit.id)
+    with pytest.raises(Damaged):
+        lake.branch("gone")
+
+
+def test_a_wrong_byte_is_found_by_a_stranger(tmp_path: Path) -> None:
+    _write(tmp_path / "lake")
+    lake = Lake(tmp_path / "lake")
+    file = lake.tables(lake.branch("main"))["main"].table(3).tables(1)[0].table(3).tables(0)[0].tables(2)[0]
+    path = tmp_path / "lake" / "data" / file.bytes(0).hex()
+    data = bytearray(path.read_bytes())
+    data[4096 + 5] ^= 1
+    path.chmod(0o644)
+    path.write_bytes(data)
+    with pytest.raises(Damaged, match="checksum"):
+        lake.read(lake.branch("main"), "main")
+
+
+def test_the_example_of_a_row_set_is_right() -> None:
+    assert row_set(bytes.fromhex("0003A90201")) == [0, 1, 2, 300]
+
+
+def test_a_golden_lake_is_read_by_both(tmp_path: Path) -> None:
+    """``FOREBAY_GOLDEN=write`` writes it where it is missing; what is there is never written again."""
+    golden = GOLDEN / "v1.json"
+    if os.environ.get("FOREBAY_GOLDEN") == "write" and not golden.exists():
+        _write(tmp_path / "made")
+        files = sorted(path for path in (tmp_path / "made").rglob("*") if path.is_file())
+        GOLDEN.mkdir(exist_ok=True)
+        import base64
+        import zlib
+
+        packed = {str(path.relative_to(tmp_path / "made")): base64.b64encode(zlib.compress(path.read_bytes(), 9)).decode()
+                  for path in files}  # fmt: skip
+        golden.write_text(json.dumps(packed, indent=0, sort_keys=True) + "\n")
+    import base64
+    import zlib
+
+    for name, text in json.loads(golden.read_text()).items():
+        path = tmp_path / "lake" / name
+        path.parent.mkdir(parents=True, exist_ok=True)
+        path.write_bytes(zlib.decompress(base64.b64decode(text)))
+    url = str(tmp_path / "lake")
+    lake = Lake(url)
+    assert lake.branches() == ["main", "trial"]
+    for at in ({"branch": "main"}, {"branch": "trial"}, {"tag": "v1"}, {"tag": "v2"}):
+        _agree(lake, url, **at)
+    assert (len(fb.open(url)), len(fb.open(url, tag="v2")), len(fb.open(url, tag="v1"))) == (48, 49, 30)
+    ds = fb.open(url)
+    ds.delete(0)
+    _agree(Lake(url), url, branch="main")
+    shutil.rmtree(tmp_path / "lake")
