@@ -3,8 +3,8 @@
 use std::collections::BTreeMap;
 
 use forebay_format::{
-    Bitmap, Column, ColumnData, ColumnSlice, DataFileWriter, FieldId, FileId, FragmentId, OwnedValues, RowSet,
-    WriteOptions,
+    Bitmap, Column, ColumnData, ColumnSlice, DataFileWriter, Dim, FieldId, FileId, FragmentId, Layout, OwnedValues,
+    RowSet, WriteOptions,
     meta::{DataFileRef, Fragment, Overlay, TableEntry, TableRoot},
 };
 use forebay_storage::Storage;
@@ -174,5 +174,48 @@ impl Patch {
             overlays.push(Overlay { file: write_file(lake.storage(), columns, data).await?, rows, first: 0 });
         }
         Ok(overlays)
+    }
+}
+
+/// One row without a value: null if the column may be, else zeros or empty.
+pub(crate) fn nothing(column: &Column) -> ColumnData {
+    let validity = column.nullable.then(|| vec![0]);
+    let values = match column.layout() {
+        Layout::Fixed { row_bytes } => OwnedValues::Fixed(vec![0; row_bytes]),
+        Layout::Ragged { rank } => {
+            // A ragged row that isn't null has as many values as its lengths say: none.
+            let free = |dim: &Dim| match dim {
+                Dim::Fixed(length) => *length,
+                Dim::Free => 0,
+            };
+            let shapes = column.shape.iter().take(rank).map(free).collect();
+            OwnedValues::Ragged { offsets: vec![0, 0], shapes, bytes: Vec::new() }
+        }
+    };
+    ColumnData { rows: 1, values, validity }
+}
+
+#[cfg(test)]
+#[allow(clippy::unwrap_used)]
+mod tests {
+    use forebay_format::DType;
+
+    use super::*;
+
+    #[test]
+    fn a_row_without_a_value_fits_every_column() {
+        for nullable in [false, true] {
+            for (dtype, shape) in [
+                (DType::F32, vec![Dim::Fixed(3)]),
+                (DType::U8, vec![Dim::Free, Dim::Fixed(2)]),
+                (DType::Utf8, vec![]),
+                (DType::Bytes, vec![]),
+            ] {
+                let mut column = Column::new("c", dtype, shape).unwrap();
+                column.nullable = nullable;
+                nothing(&column).as_slice().check(&column).unwrap();
+                assert_eq!(nothing(&column).validity.is_some_and(|bits| !Bitmap(&bits).get(0)), nullable);
+            }
+        }
     }
 }

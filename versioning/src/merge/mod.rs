@@ -12,13 +12,16 @@ use std::collections::{BTreeMap, HashMap, HashSet};
 
 use forebay_format::{
     FragmentId, TableId,
-    meta::{Change, Commit, Fragment, TableEntry, TableRoot},
+    meta::{Change, Commit, DataFileRef, Fragment, TableEntry, TableRoot},
 };
 
 pub(crate) use keys::{Key, key_of, of_leaf as keys_of_leaf};
 pub use policy::{Choice, Clash, Conflict, ConflictKind, Decide, MergeSide, Policy};
 
-use crate::{Lake, Result, Snapshot, leaf, manifest, snapshot, values::Version};
+use crate::{
+    Lake, Result, Snapshot, leaf, manifest, snapshot,
+    values::{self, Version},
+};
 use component::Merge;
 
 /// Tables of a merged commit, and what was changed in them against ours.
@@ -190,7 +193,7 @@ impl Merger<'_> {
             base: &base,
             ours: &our,
             theirs: &their,
-            root: &merged.root,
+            root: &merged.root.clone(),
             policy: self.policy,
             dry: self.dry,
         };
@@ -218,6 +221,9 @@ impl Merger<'_> {
             let ours = our.side.fragments.iter().find(|fragment| fragment.id == *id);
             !(fragments.len() == 1 && ours == fragments.first())
         });
+        let kept = our.side.fragments.iter().filter(|fragment| !edits.contains_key(&fragment.id));
+        let left: Vec<&Fragment> = kept.chain(edits.values().flatten()).chain(&added).collect();
+        self.fill(name, &mut merged.root, &left).await?;
         let live = |fragment: &Fragment| u64::from(fragment.live());
         let gained = edits.values().flatten().chain(&added).map(live).sum();
         let lost = our.side.fragments.iter().filter(|fragment| edits.contains_key(&fragment.id)).map(live).sum();
@@ -225,6 +231,27 @@ impl Merger<'_> {
             return Ok((merged.root, gained, lost));
         }
         Ok((manifest::edit(self.lake, &merged.root, edits, &added, &likely).await?, gained, lost))
+    }
+
+    /// Gives columns that some rows have no value for a default: null. It is needed where a column comes back that was dropped
+    /// when these rows were written.
+    async fn fill(&mut self, table: &str, root: &mut TableRoot, fragments: &[&Fragment]) -> Result<()> {
+        let has = |files: &[DataFileRef], field| files.iter().any(|file| file.fields.contains(&field));
+        for column in root.schema.columns.clone() {
+            let field = column.field;
+            if has(&root.defaults, field) || fragments.iter().all(|fragment| has(&fragment.files, field)) {
+                continue;
+            }
+            if !column.nullable {
+                let reason = "it comes back, and rows that were written without it have no value for it";
+                let kind = ConflictKind::Column { column: column.name.clone(), reason };
+                self.conflicts.push(Conflict { table: table.to_owned(), kind });
+            } else if !self.dry {
+                let null = values::nothing(&column);
+                root.defaults.push(values::write_file(self.lake.storage(), vec![column], vec![null]).await?);
+            }
+        }
+        Ok(())
     }
 
     /// Columns that one side dropped while the other one updated them, where the latter has its way.

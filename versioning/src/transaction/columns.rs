@@ -2,7 +2,7 @@
 
 use std::ops::Range;
 
-use forebay_format::{Column, ColumnData, FieldId, Layout, OwnedValues};
+use forebay_format::{Column, ColumnData, FieldId};
 
 use super::Transaction;
 use crate::{Error, Result, Table, values};
@@ -18,7 +18,7 @@ impl Transaction {
         column.check()?;
         let default = match default {
             Some(value) => value.clone(),
-            None if column.nullable => nothing(&column),
+            None if column.nullable => values::nothing(&column),
             None => {
                 let reason = format!("column '{}' is not nullable: give it a default", column.name);
                 return Err(Error::Misuse { reason });
@@ -58,7 +58,7 @@ impl Transaction {
         mut values: impl FnMut(Range<u64>) -> Result<ColumnData>,
     ) -> Result<()> {
         self.add_column(table, column.clone(), default).await?;
-        let filler = nothing(&Column { nullable: column.nullable, ..column.clone() });
+        let filler = values::nothing(&Column { nullable: column.nullable, ..column.clone() });
         for (number, fragment) in table.fragments().iter().enumerate() {
             let range = table.first_row(number)..table.first_row(number + 1);
             if range.is_empty() {
@@ -120,49 +120,5 @@ impl Transaction {
         work.fields.insert(field);
         work.schema = true;
         Ok(())
-    }
-}
-
-/// One row without a value: null if the column may be, else zeros or empty.
-fn nothing(column: &Column) -> ColumnData {
-    let validity = column.nullable.then(|| vec![0]);
-    let values = match column.layout() {
-        Layout::Fixed { row_bytes } => OwnedValues::Fixed(vec![0; row_bytes]),
-        Layout::Ragged { rank } => {
-            // A ragged row that isn't null has as many values as its lengths say: none.
-            let free = |dim: &forebay_format::Dim| match dim {
-                forebay_format::Dim::Fixed(length) => *length,
-                forebay_format::Dim::Free => 0,
-            };
-            let shapes = column.shape.iter().take(rank).map(free).collect();
-            OwnedValues::Ragged { offsets: vec![0, 0], shapes, bytes: Vec::new() }
-        }
-    };
-    ColumnData { rows: 1, values, validity }
-}
-
-#[cfg(test)]
-#[allow(clippy::unwrap_used)]
-mod tests {
-    use forebay_format::Bitmap;
-
-    use super::*;
-
-    #[test]
-    fn a_row_without_a_value_fits_every_column() {
-        use forebay_format::{DType, Dim};
-        for nullable in [false, true] {
-            for (dtype, shape) in [
-                (DType::F32, vec![Dim::Fixed(3)]),
-                (DType::U8, vec![Dim::Free, Dim::Fixed(2)]),
-                (DType::Utf8, vec![]),
-                (DType::Bytes, vec![]),
-            ] {
-                let mut column = Column::new("c", dtype, shape).unwrap();
-                column.nullable = nullable;
-                nothing(&column).as_slice().check(&column).unwrap();
-                assert_eq!(nothing(&column).validity.is_some_and(|bits| !Bitmap(&bits).get(0)), nullable);
-            }
-        }
     }
 }

@@ -128,6 +128,44 @@ fn revert_undoes_one_commit_and_cherry_pick_takes_one_over() {
 }
 
 #[test]
+fn a_dropped_column_that_comes_back_has_a_value_in_every_row_or_is_a_conflict() {
+    block_on(async {
+        for (column, nullable) in [("text", true), ("points", false)] {
+            let (_folder, storage) = temporary();
+            let lake = lake(storage, &[0..5]).await.unwrap();
+            let mut transaction = lake.begin("main").await.unwrap();
+            let table = transaction.base().table("main").await.unwrap();
+            transaction.drop_column(&table, column).unwrap();
+            let dropped = transaction.commit("drop", "tester").await.unwrap();
+            let mut transaction = lake.begin("main").await.unwrap();
+            let mut writer = transaction.writer("main").await.unwrap();
+            let names: Vec<String> = writer.columns().iter().map(|column| column.name.clone()).collect();
+            let all_names = ["id", "text", "pixels", "points"];
+            let data = crate::support::columns(&rows(5..7));
+            let kept = all_names.iter().zip(data).filter(|(name, _)| names.iter().any(|other| other == *name));
+            let kept: Vec<ColumnData> = kept.map(|(_, data)| data).collect();
+            let written = tokio::task::spawn_blocking(move || {
+                writer.push(&kept.iter().map(ColumnData::as_slice).collect::<Vec<_>>()).unwrap();
+                writer.finish().unwrap()
+            });
+            transaction.append(written.await.unwrap());
+            transaction.commit("without", "tester").await.unwrap();
+            let reverted = lake.revert("main", &At::Commit(dropped.id()), &by()).await;
+            if nullable {
+                reverted.unwrap();
+                let found = all(&lake, &branch("main")).await.unwrap();
+                assert_eq!(found[..5], rows(0..5));
+                assert_eq!(found[5..].iter().map(|row| row.text.clone()).collect::<Vec<_>>(), [None, None]);
+                assert_eq!(lake.verify(&branch("main"), |_| {}).await.unwrap().faults, []);
+            } else {
+                let error = reverted.unwrap_err();
+                assert!(matches!(&error, Error::Conflict { conflicts, .. } if conflicts.len() == 1), "{error}");
+            }
+        }
+    });
+}
+
+#[test]
 fn a_branch_that_is_moved_or_removed_loses_nothing() {
     block_on(async {
         let (_folder, storage) = temporary();

@@ -187,6 +187,63 @@ fn a_commit_takes_at_most_six_requests() {
     });
 }
 
+/// A table of numbers in memory, in so many fragments of 1,000 rows, and its storage's record of requests.
+async fn numbers(fragments: i64) -> (Arc<FaultStore>, Lake) {
+    let (_real, faults, storage) = faulty().await;
+    let lake = Lake::open(storage).await.unwrap();
+    let mut transaction = lake.begin("main").await.unwrap();
+    let column = forebay_format::Column::new("n", forebay_format::DType::I64, []).unwrap();
+    transaction.create_table("numbers", forebay_format::Schema::new(vec![column]).unwrap()).unwrap();
+    for fragment in 0..fragments {
+        let mut writer = transaction.writer("numbers").await.unwrap();
+        let bytes = (fragment * 1000..fragment * 1000 + 1000).flat_map(i64::to_le_bytes).collect();
+        let data = ColumnData { rows: 1000, values: OwnedValues::Fixed(bytes), validity: None };
+        let write = move || {
+            writer.push(&[data.as_slice()]).unwrap();
+            writer.finish().unwrap()
+        };
+        transaction.append(tokio::task::spawn_blocking(write).await.unwrap());
+    }
+    transaction.commit("numbers", "tester").await.unwrap();
+    (faults, lake)
+}
+
+/// Sets 1,000 numbers of a branch that lie far apart, starting at `first`.
+async fn scatter(lake: &Lake, branch: &str, rows: u64, first: u64) {
+    let mut transaction = lake.begin(branch).await.unwrap();
+    let table = transaction.base().table("numbers").await.unwrap();
+    let chosen: Vec<u64> = (0..1000).map(|n| first + n * (rows / 1000)).collect();
+    let bytes = chosen.iter().flat_map(|row| (-(*row as i64)).to_le_bytes()).collect();
+    let data = ColumnData { rows: 1000, values: OwnedValues::Fixed(bytes), validity: None };
+    let selection = Selection::new(table, Rows::List(chosen.into())).unwrap();
+    transaction.update(&selection, &[("n", data.as_slice())]).await.unwrap();
+    transaction.commit("scatter", "tester").await.unwrap();
+}
+
+#[test]
+fn a_merge_of_a_large_table_reads_no_rows_and_asks_for_what_changed() {
+    block_on(async {
+        let by = MergeOptions::by("tester");
+        let (faults, lake) = numbers(1000).await;
+        lake.create_branch("exp", &At::default()).await.unwrap();
+        scatter(&lake, "main", 1_000_000, 0).await;
+        scatter(&lake, "exp", 1_000_000, 1).await;
+        let before = faults.operations().len();
+        let started = std::time::Instant::now();
+        lake.merge("main", &At::Branch("exp".into()), &by).await.unwrap();
+        println!("merged 1,000 and 1,000 changes of 1,000,000 rows in {:?}", started.elapsed());
+        let requests: Vec<_> = faults.operations().drain(before..).collect();
+        assert!(requests.len() <= 30, "{} requests", requests.len());
+        assert!(requests.iter().all(|request| !request.path.contains("data/")), "{requests:?}");
+        let table = lake.snapshot(&At::default()).await.unwrap().table("numbers").await.unwrap();
+        let OwnedValues::Fixed(bytes) = table.take("n", &[0, 1, 2, 999_000, 999_001]).await.unwrap().values else {
+            panic!("numbers")
+        };
+        let found: Vec<i64> = bytes.chunks_exact(8).map(|n| i64::from_le_bytes(n.try_into().unwrap())).collect();
+        assert_eq!(found, [0, -1, 2, -999_000, -999_001]);
+    });
+}
+
 #[test]
 fn opening_a_small_lake_takes_three_requests_one_after_the_other() {
     // The clock stands still but for the latency of requests, so that requests beside each other take one latency.
