@@ -36,6 +36,8 @@ enum Name {
     Local,
     /// An S3 server on loopback behind 20 ms a request: first batch, epoch.
     S3,
+    /// Commits, branches, merges and diffs of a table of a million rows on local disk.
+    Versions,
     /// Batches in a GPU's memory. Also builds a folder that measures on another machine, without cargo.
     Gpu,
 }
@@ -64,6 +66,7 @@ fn ready(repo: &Repo, args: &Args) -> Result<(Command, Option<Server>)> {
     let script = match args.name {
         Name::Local => "local.py",
         Name::S3 => "s3.py",
+        Name::Versions => "versions.py",
         Name::Gpu => return Ok((gpu_bench(repo, args, &wheel)?, None)),
     };
     let mut bench = venv.command("python");
@@ -79,7 +82,7 @@ fn ready(repo: &Repo, args: &Args) -> Result<(Command, Option<Server>)> {
     // libgomp's busy waiting would take the cores from what is measured.
     bench.env("OMP_WAIT_POLICY", "passive").env("FOREBAY_BENCH_WHEEL", wheel);
     let server = match args.name {
-        Name::Local | Name::Gpu => None,
+        Name::Local | Name::Versions | Name::Gpu => None,
         Name::S3 => {
             let mut server = Server::seaweed(repo, &venv)?;
             server.make_bucket("bench")?;
