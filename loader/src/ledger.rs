@@ -37,6 +37,11 @@ impl Ledger {
         Reservation { ledger: self.clone(), bytes }
     }
 
+    /// Bytes that may still be taken.
+    pub(crate) fn free(&self) -> u64 {
+        self.limit.saturating_sub(self.used.load(Ordering::SeqCst))
+    }
+
     /// The most bytes that were held at once.
     pub(crate) fn peak(&self) -> u64 {
         self.peak.load(Ordering::Relaxed)

@@ -29,9 +29,21 @@ pub struct Loader {
     options: LoaderOptions,
     device: Arc<dyn Device>,
     epoch: AtomicU64,
-    arena_bytes: u64,
+    memory: Memory,
     process: u32,
 }
+
+/// What the memory budget allows.
+#[derive(Clone, Copy, Debug, Default)]
+struct Memory {
+    /// What it leaves for fetched bytes.
+    arena_bytes: u64,
+    /// The rows of a run that is fetched at once, if everything that this rank fetches fits.
+    run_rows: Option<u64>,
+}
+
+/// What one ranged read fetches where neighbours needn't be used soon.
+const RUN_BYTES: u64 = 4 << 20;
 
 impl Loader {
     /// A loader of a selection's rows into memory of `device`.
@@ -74,14 +86,14 @@ impl Loader {
         }
         let mut loader = Self {
             epoch: AtomicU64::new(options.epoch),
-            arena_bytes: 0,
+            memory: Memory::default(),
             process: std::process::id(),
             selection,
             columns,
             options,
             device,
         };
-        loader.arena_bytes = loader.check_budget()?;
+        loader.memory = loader.check_budget()?;
         Ok(loader)
     }
 
@@ -161,14 +173,15 @@ impl Loader {
             shard: self.shard(),
             options: self.options.clone(),
             device: self.device.clone(),
-            arena_bytes: self.arena_bytes,
+            arena_bytes: self.memory.arena_bytes,
+            run_rows: self.memory.run_rows,
         });
         let total = job.shard.batches();
         Ok(Batches { epoch: Epoch::start(job)?, columns: self.columns.clone(), total, delivered: 0, ended: false })
     }
 
-    /// What the budget leaves for fetched bytes.
-    fn check_budget(&self) -> Result<u64> {
+    /// What the budget allows, or that it doesn't suffice.
+    fn check_budget(&self) -> Result<Memory> {
         let (table, options) = (self.selection.table(), &self.options);
         let local = table.storage().local().is_some();
         let (mut row, mut fetched, mut ragged, mut ragged_fetched) = (0_u64, 0_u64, false, false);
@@ -208,7 +221,10 @@ impl Loader {
         if needed > options.memory_budget {
             return Err(Error::Budget { budget: options.memory_budget, prefetch: options.prefetch, needed });
         }
-        Ok(options.memory_budget - batches)
+        let arena_bytes = options.memory_budget - batches;
+        // A quarter is left for what was fetched and isn't decoded yet.
+        let fits = self.rows().saturating_mul(fetched) <= arena_bytes / 4 * 3;
+        Ok(Memory { arena_bytes, run_rows: fits.then(|| (RUN_BYTES / fetched.max(1)).max(1)) })
     }
 }
 

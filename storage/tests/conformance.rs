@@ -38,6 +38,7 @@ async fn a_missing_object_is_a_distinct_error_that_names_it() {
             s.get("no/such").await.unwrap_err(),
             s.get_range("no/such", 0..5).await.unwrap_err(),
             s.get_ranges("no/such", &[0..5, 7..9]).await.unwrap_err(),
+            s.read_into("no/such", 3, vec![&mut [0; 5]]).await.unwrap_err(),
             s.head("no/such").await.unwrap_err(),
         ] {
             assert!(error.is_not_found(), "{error}");
@@ -66,6 +67,31 @@ async fn a_range_gives_exactly_its_bytes_or_an_error() {
         #[allow(clippy::reversed_empty_ranges)]
         let error = s.get_range("x", 9..3).await.unwrap_err();
         assert!(matches!(error, Error::InvalidRange { .. }), "{error}");
+    })
+    .await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn bytes_fill_the_buffers_given_or_it_is_an_error() {
+    over_all(async |s| {
+        // More than one request fetches, on every store.
+        let bytes = pattern(20 << 20);
+        s.put("x", bytes.clone().into()).await.unwrap();
+        for (start, lengths) in [
+            (0, vec![20 << 20]),
+            (7, vec![1, 0, 5000, 3 << 20, 9 << 20, 2]),
+            (100, vec![]),
+            ((20 << 20) - 5, vec![0, 2, 3, 0]),
+        ] {
+            let mut buffers: Vec<Vec<u8>> = lengths.iter().map(|&length| vec![0; length]).collect();
+            s.read_into("x", start, buffers.iter_mut().map(|buffer| &mut buffer[..]).collect()).await.unwrap();
+            let got = buffers.concat();
+            assert!(got == bytes[start as usize..start as usize + got.len()], "{start} {lengths:?}");
+        }
+        let error = s.read_into("x", (20 << 20) - 5, vec![&mut [0; 3], &mut [0; 3]]).await.unwrap_err();
+        assert!(matches!(error, Error::ShortRead { .. }), "{error:?}");
+        let error = s.read_into("x", u64::MAX - 2, vec![&mut [0; 5]]).await.unwrap_err();
+        assert!(matches!(error, Error::InvalidRange { .. }), "{error:?}");
     })
     .await;
 }

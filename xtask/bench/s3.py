@@ -100,15 +100,16 @@ def epoch(source: Source) -> dict[str, float]:
     """Seconds of a shuffled epoch from nothing, and of its first batch; both include `open`."""
     import forebay as fb
 
-    start = time.perf_counter()
+    start, cpu = time.perf_counter(), time.process_time()
     ds = fb.open(LAKE, storage_options=options(os.environ["FOREBAY_BENCH_S3_DELAYED"]))
     first, ids = 0.0, []
     for batch in ds.pytorch(batch_size=BATCH, shuffle=True, seed=7):
         first = first or time.perf_counter() - start
         ids.append(batch["id"].clone())
     seconds = time.perf_counter() - start
+    cpu = time.process_time() - cpu
     check_ids(np.concatenate([part.numpy() for part in ids]), source.n)
-    return {"first": first, "seconds": seconds}
+    return {"first": first, "seconds": seconds, "cpu": cpu}
 
 
 def check(source: Source) -> None:
@@ -134,6 +135,7 @@ def tell(report: Report, rounds: list[dict[str, Any]]) -> None:
     report.cost("bytes fetched", of("fetched") / 1e6, "MB", of("once") / 1e6, bar=1)
     report.cost("requests", of("requests"), "", None)
     report.cost("connections", of("connections"), "", None)
+    report.cost("CPU time of the process that loads", of("cpu"), "s", None)
 
 
 # Plain GETs, and what passed the proxy

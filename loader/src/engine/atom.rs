@@ -5,10 +5,7 @@ use std::{ops::Range, sync::Arc};
 use forebay_format::{ColumnIndex, Layout};
 use forebay_versioning::{Error, OpenFile, Result};
 
-use crate::{
-    device::{ArenaBuffer, ArenaRegion},
-    ledger::Reservation,
-};
+use crate::device::ArenaRegion;
 
 /// Names an atom within an epoch.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
@@ -35,6 +32,8 @@ pub(crate) struct Atom {
     pub(crate) stored: Range<u64>,
     /// Bytes when decoded.
     pub(crate) raw: u64,
+    /// Whether the stored bytes are the decoded ones.
+    pub(crate) in_place: bool,
 }
 
 impl Atom {
@@ -56,6 +55,7 @@ impl Atom {
             rows: if blocks.len() == 1 { first.row_range() } else { row..row + 1 },
             stored: first.offset..end,
             raw,
+            in_place: index.direct().is_some(),
             blocks,
         })
     }
@@ -69,52 +69,44 @@ impl Atom {
             rows: block.row_range(),
             stored: block.range(),
             raw: u64::from(block.raw),
+            in_place: true,
         })
     }
 
-    /// Bytes to reserve before it is requested: what arrives, and what it becomes.
+    /// Bytes to reserve before it is requested: what it becomes, and what arrives if that is something else.
     pub(crate) fn cost(&self) -> u64 {
-        self.raw + (self.stored.end - self.stored.start)
+        self.raw + if self.in_place { 0 } else { self.stored.end - self.stored.start }
     }
 
-    /// Checks and decodes what arrived.
-    pub(crate) fn decode(
-        &self,
-        file: &OpenFile,
-        position: usize,
-        stored: &[u8],
-        mut arena: Box<dyn ArenaBuffer>,
-        reservation: Reservation,
-    ) -> Result<Block> {
+    /// Checks and decodes stored bytes that aren't in place.
+    pub(crate) fn decode(&self, file: &OpenFile, position: usize, stored: &[u8]) -> Result<Vec<u8>> {
         let index = &file.index().columns()[position];
-        let content = if self.key.validity {
-            self.decode_validity(file, position, stored)?;
-            arena.bytes_mut().copy_from_slice(stored);
-            Content::Bits
-        } else if let Some(row_bytes) = index.direct() {
-            // Checked where it came to lie: one copy, and the check reads it from the cache.
-            arena.bytes_mut().copy_from_slice(stored);
-            for (block, bytes) in self.split(index, arena.bytes()) {
+        let mut raw = Vec::with_capacity(self.raw as usize);
+        for (block, bytes) in self.split(index, stored) {
+            index.decode_block(block, bytes, &mut raw).map_err(|source| object(file, source))?;
+        }
+        Ok(raw)
+    }
+
+    /// What its decoded bytes hold; checks those that were stored that way.
+    pub(crate) fn content(&self, file: &OpenFile, position: usize, bytes: &[u8]) -> Result<Content> {
+        let index = &file.index().columns()[position];
+        if self.key.validity {
+            self.check_validity(file, position, bytes)?;
+            return Ok(Content::Bits);
+        }
+        if self.in_place {
+            for (block, bytes) in self.split(index, bytes) {
                 file.check_block(position, block, bytes)?;
             }
-            Content::Fixed { row_bytes }
-        } else {
-            let mut raw = Vec::with_capacity(self.raw as usize);
-            for (block, bytes) in self.split(index, stored) {
-                let decoded = index.decode_block(block, bytes, &mut raw);
-                decoded.map_err(|source| object(file, source))?;
-            }
-            arena.bytes_mut().copy_from_slice(&raw);
-            match index.layout() {
-                Layout::Fixed { row_bytes } => Content::Fixed { row_bytes },
-                Layout::Ragged { rank } => self.ragged(file, position, rank, &raw)?,
-            }
-        };
-        let region = Arc::new(ArenaRegion { buffer: arena, _reservation: reservation });
-        Ok(Block { region, first_row: self.rows.start, content })
+        }
+        match index.layout() {
+            Layout::Fixed { row_bytes } => Ok(Content::Fixed { row_bytes }),
+            Layout::Ragged { rank } => self.ragged(file, position, rank, bytes),
+        }
     }
 
-    fn decode_validity(&self, file: &OpenFile, position: usize, stored: &[u8]) -> Result<()> {
+    fn check_validity(&self, file: &OpenFile, position: usize, stored: &[u8]) -> Result<()> {
         let index = &file.index().columns()[position];
         match index.validity_blocks_of(self.rows.clone()) {
             [block] => index.check_validity(block, stored).map_err(|source| object(file, source)),
@@ -164,13 +156,17 @@ fn object(file: &OpenFile, source: forebay_format::Error) -> Error {
 /// A checked and decoded atom.
 #[derive(Debug)]
 pub(crate) struct Block {
+    /// Shared with its neighbours.
     region: Arc<ArenaRegion>,
+    /// Where it begins in the region.
+    start: usize,
+    length: usize,
     first_row: u32,
     content: Content,
 }
 
 #[derive(Debug)]
-enum Content {
+pub(crate) enum Content {
     /// Rows of one length, side by side.
     Fixed { row_bytes: usize },
     /// Where each row starts and the last ends; the shapes of the rows.
@@ -180,6 +176,10 @@ enum Content {
 }
 
 impl Block {
+    pub(crate) fn new(atom: &Atom, region: Arc<ArenaRegion>, start: usize, content: Content) -> Self {
+        Self { region, start, length: atom.raw as usize, first_row: atom.rows.start, content }
+    }
+
     pub(crate) fn region(&self) -> &Arc<ArenaRegion> {
         &self.region
     }
@@ -187,11 +187,12 @@ impl Block {
     /// The bytes of a row in the region.
     pub(crate) fn place(&self, row: u32) -> Range<usize> {
         let row = (row - self.first_row) as usize;
-        match &self.content {
+        let place = match &self.content {
             Content::Fixed { row_bytes } => row * row_bytes..(row + 1) * row_bytes,
             Content::Ragged { starts, .. } => starts[row]..starts[row + 1],
             Content::Bits => 0..0,
-        }
+        };
+        self.start + place.start..self.start + place.end
     }
 
     /// The lengths of the dimensions of a row of free shape.
@@ -206,6 +207,6 @@ impl Block {
     /// Whether a row is valid, if this is a bitmap.
     pub(crate) fn is_valid(&self, row: u32) -> bool {
         let row = (row - self.first_row) as usize;
-        forebay_format::Bitmap(self.region.buffer().bytes()).get(row)
+        forebay_format::Bitmap(&self.region.buffer().bytes()[self.start..self.start + self.length]).get(row)
     }
 }

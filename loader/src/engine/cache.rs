@@ -88,6 +88,16 @@ impl Cache {
         entry.slot.is_none() && entry.uses == 1
     }
 
+    /// Whether a block is there or on its way.
+    pub(crate) fn holds(&self, key: &AtomKey) -> bool {
+        self.entries.contains_key(key)
+    }
+
+    /// Whether uses of all rows of a block that weren't used yet are announced.
+    pub(crate) fn wanted_whole(&self, key: &AtomKey) -> bool {
+        self.entries.get(key).is_some_and(|entry| entry.uses >= entry.unused)
+    }
+
     /// Notes where a requested block will arrive.
     pub(crate) fn requested(&mut self, key: &AtomKey, slot: Arc<Slot>) {
         if let Some(entry) = self.entries.get_mut(key) {
@@ -132,7 +142,7 @@ mod tests {
 
     fn atom(block: u32, rows: u32) -> Atom {
         let key = AtomKey { column: 0, fragment: 0, validity: false, block };
-        Atom { key, blocks: 0..1, rows: 0..rows, stored: 0..1, raw: 1 }
+        Atom { key, blocks: 0..1, rows: 0..rows, stored: 0..1, raw: 1, in_place: true }
     }
 
     #[test]

@@ -1,11 +1,9 @@
 //! Plans batches ahead, and requests what they need.
 //!
-//! The first batch asks for its own blocks only, so that it is there early. From the second on, the first row of a
-//! unit that comes up brings the rest of the unit (of what its group holds of it) in one request: neighbouring rows
-//! travel together, and nothing twice.
+//! Neighbouring rows travel together and nothing twice; [`Ahead`] says which.
 
 use std::{
-    collections::{BTreeSet, HashMap},
+    collections::{BTreeSet, HashSet},
     sync::{Arc, atomic::Ordering},
     time::Duration,
 };
@@ -16,12 +14,13 @@ use tokio::{runtime::Handle, sync::Semaphore};
 
 use super::{
     Job, Shared,
+    ahead::Ahead,
     atom::Atom,
     builder::{Place, Places, Planned},
     cache::{Cache, Slot},
-    fetch::{Extent, Limits},
+    fetch::{Extent, LATER, Limits, Part},
 };
-use crate::{Error, LoaderOptions, Result, ledger::Reservation, order::Group, stats::Route};
+use crate::{Error, LoaderOptions, Result, ledger::Reservation, stats::Route};
 
 /// How many plans may wait to be gathered: enough for the requests in flight to find work, also with small batches.
 pub(crate) fn lookahead(options: &LoaderOptions) -> usize {
@@ -36,7 +35,7 @@ pub(crate) struct Feeder {
     plans: Sender<(u64, Result<Planned>)>,
     limits: Arc<Limits>,
     cache: Cache,
-    groups: HashMap<Group, OpenGroup>,
+    ahead: Ahead,
     /// By column and fragment.
     files: Vec<Vec<Option<FileColumn>>>,
     /// Whether any column has rows that aren't in mapped files.
@@ -50,14 +49,6 @@ struct FileColumn {
     position: usize,
     /// Whether its rows are gathered from the map.
     mapped: bool,
-}
-
-/// A group that is being read: rows of each unit that weren't requested yet.
-#[derive(Debug)]
-struct OpenGroup {
-    units: HashMap<u64, Vec<u64>>,
-    /// Rows that are still to come up.
-    left: usize,
 }
 
 /// The most bytes of one request for several atoms.
@@ -79,13 +70,13 @@ impl Feeder {
         let cores = std::thread::available_parallelism().map_or(1, usize::from);
         let decoders = if job.options.threads == 0 { cores } else { job.options.threads };
         let limits = Limits {
-            requests: Semaphore::new(job.options.io_concurrency),
-            urgent: Semaphore::new(job.options.io_concurrency.saturating_mul(4).min(Semaphore::MAX_PERMITS)),
+            requests: Semaphore::new(job.options.io_concurrency.saturating_mul(LATER as usize).min(Semaphore::MAX_PERMITS)),
             decoders: Semaphore::new(decoders),
         };
         let files = vec![vec![None; table.sources()]; job.columns.len()];
-        let (cache, groups) = (Cache::default(), HashMap::new());
-        Self { job, shared, runtime, plans, limits: Arc::new(limits), cache, groups, files, fetches: false }
+        let ahead = Ahead::new(job.order.clone(), job.shard, job.run_rows);
+        let (limits, cache) = (Arc::new(limits), Cache::default());
+        Self { job, shared, runtime, plans, limits, cache, ahead, files, fetches: false }
     }
 
     /// Until the last batch, the first error, or until nobody wants more.
@@ -176,60 +167,61 @@ impl Feeder {
         Ok(Some(()))
     }
 
-    /// Requests what a batch needs and wasn't requested before.
+    /// Requests what a batch needs and wasn't requested before, and what travels with it.
     fn request_batch(&mut self, step: u64, positions: &[u64], indexes: &[u64]) -> Step<()> {
-        let first = positions.first().copied().unwrap_or(0);
+        if step == 0 {
+            let Some(needs) = self.needs(indexes)? else { return Ok(None) };
+            return self.request(needs, true);
+        }
         let mut alone = Vec::new();
         for (position, index) in positions.iter().zip(indexes) {
-            let Some(group) = self.job.order.group(*position) else {
-                alone.push(*index);
-                continue;
-            };
-            let unit = self.job.order.unit(*index);
-            let job = self.job.clone();
-            let open = self.groups.entry(group).or_insert_with(|| OpenGroup::new(&job, group, first));
-            open.left = open.left.saturating_sub(1);
-            let mut together = Vec::new();
-            if step == 0 {
-                if let Some(rows) = open.units.get_mut(&unit)
-                    && let Some(place) = rows.iter().position(|row| row == index)
-                {
-                    rows.swap_remove(place);
-                    alone.push(*index);
+            let mut due = self.ahead.due(*position, *index);
+            if self.ahead.in_runs() && !due.is_empty() {
+                let Some(needs) = self.needs(&due)? else { return Ok(None) };
+                match self.has_room(&needs) {
+                    None => return Ok(None),
+                    Some(true) if self.request(needs, false)?.is_none() => return Ok(None),
+                    Some(true) => continue,
+                    Some(false) => self.ahead.fall_back(*index),
                 }
-            } else if let Some(rows) = open.units.remove(&unit) {
-                together = rows;
+                due = self.ahead.due(*position, *index);
             }
-            if open.left == 0 {
-                self.groups.remove(&group);
+            if due.len() < 2 {
+                alone.extend(due);
+                continue;
             }
-            if !together.is_empty() && self.request(&together, false)?.is_none() {
+            let Some(needs) = self.needs(&due)? else { return Ok(None) };
+            if self.request(needs, false)?.is_none() {
                 return Ok(None);
             }
         }
-        if alone.is_empty() { Ok(Some(())) } else { self.request(&alone, step == 0) }
+        let Some(needs) = self.needs(&alone)? else { return Ok(None) };
+        self.request(needs, false)
     }
 
-    /// Announces one use of each of these rows, and requests the blocks that nobody has requested.
-    fn request(&mut self, indexes: &[u64], urgent: bool) -> Step<()> {
+    /// The blocks that these rows need, of each column: one for each use.
+    fn needs(&mut self, indexes: &[u64]) -> Step<Vec<Vec<Atom>>> {
         let (_, locations) = self.locate(indexes)?;
         if self.open_files(&locations)?.is_none() {
             return Ok(None);
         }
-        for column in 0..self.job.columns.len() {
-            let mut missing = Vec::new();
+        let mut needs = vec![Vec::new(); self.job.columns.len()];
+        for (column, needs) in needs.iter_mut().enumerate() {
             for location in &locations {
                 let cell = self.cell(column, *location);
                 let file = self.file(column, cell.fragment)?;
-                if file.mapped {
-                    continue;
-                }
-                for atom in file.atoms(column, cell) {
-                    if self.cache.announce(&atom) {
-                        missing.push(atom);
-                    }
+                if !file.mapped {
+                    needs.extend(file.atoms(column, cell));
                 }
             }
+        }
+        Ok(Some(needs))
+    }
+
+    /// Announces the uses, and requests the blocks that nobody has requested.
+    fn request(&mut self, needs: Vec<Vec<Atom>>, urgent: bool) -> Step<()> {
+        for (column, atoms) in needs.into_iter().enumerate() {
+            let mut missing: Vec<Atom> = atoms.into_iter().filter(|atom| self.cache.announce(atom)).collect();
             missing.sort_unstable_by_key(|atom| (atom.key.fragment, atom.stored.start));
             for atoms in coalesce(missing) {
                 if self.send(column, atoms, urgent)?.is_none() {
@@ -238,6 +230,30 @@ impl Feeder {
             }
         }
         Ok(Some(()))
+    }
+
+    /// Whether there is memory for these blocks beside all that is held for later, once the requests in flight are
+    /// answered; `None` once the epoch is cancelled.
+    fn has_room(&mut self, needs: &[Vec<Atom>]) -> Option<bool> {
+        let mut known = HashSet::new();
+        let missing = needs.iter().flatten().filter(|atom| !self.cache.holds(&atom.key) && known.insert(atom.key));
+        let cost = missing.map(Atom::cost).sum();
+        loop {
+            let seen = self.shared.signal.now();
+            if self.shared.is_cancelled() {
+                return None;
+            }
+            if self.shared.ledger.free() >= cost {
+                return Some(true);
+            }
+            if self.cache.evict() {
+                continue;
+            }
+            if self.shared.requested.load(Ordering::SeqCst) == 0 {
+                return Some(false);
+            }
+            self.shared.signal.wait(seen, TICK);
+        }
     }
 
     /// Sends one request, once there is memory for what it brings.
@@ -249,14 +265,21 @@ impl Feeder {
         let label: Arc<str> = format!("{} bytes {}..{}", file.path(), range.start, range.end).into();
         let cost = atoms.iter().map(Atom::cost).sum();
         let Some(reservation) = self.reserve(cost) else { return Ok(None) };
-        let slots = atoms.into_iter().map(|atom| {
+        let mut parts: Vec<Part> = Vec::new();
+        let mut shared = false;
+        for atom in atoms {
             let slot = Slot::new(label.clone());
             self.cache.requested(&atom.key, slot.clone());
-            (atom, slot)
-        });
-        let atoms = slots.collect();
+            // A block that is kept for rows to come keeps no memory but its own.
+            let share = self.cache.wanted_whole(&atom.key);
+            match parts.last_mut() {
+                Some(part) if share && shared => part.push((atom, slot)),
+                _ => parts.push(vec![(atom, slot)]),
+            }
+            shared = share;
+        }
         let name = self.job.columns[column].name.clone();
-        let extent = Extent { column: name, file, position, range, rows, atoms, reservation, urgent };
+        let extent = Extent { column: name, file, position, range, rows, parts, reservation, urgent };
         self.shared.requested.fetch_add(1, Ordering::SeqCst);
         self.runtime.spawn(extent.run(self.job.clone(), self.shared.clone(), self.limits.clone()));
         Ok(Some(()))
@@ -340,20 +363,6 @@ impl FileColumn {
     }
 }
 
-impl OpenGroup {
-    /// The rows of a group that this rank delivers at or after position `first`.
-    fn new(job: &Job, group: Group, first: u64) -> Self {
-        let mut open = Self { units: HashMap::new(), left: 0 };
-        for (position, index) in job.order.members(group) {
-            if position >= first && job.shard.batch_of(position).is_some() {
-                open.units.entry(job.order.unit(index)).or_default().push(index);
-                open.left += 1;
-            }
-        }
-        open
-    }
-}
-
 /// Puts neighbours of one file together. The atoms are sorted by fragment and place. What lies in a gap between two may
 /// be held already or be another rank's, so gaps are not bridged.
 fn coalesce(atoms: Vec<Atom>) -> Vec<Vec<Atom>> {
@@ -386,6 +395,7 @@ mod tests {
             rows: 0..1,
             stored: start..start + length,
             raw: length,
+            in_place: true,
         };
         let atoms = vec![
             atom(0, 0, 100),

@@ -5,7 +5,6 @@ use std::{
     sync::{Arc, atomic::Ordering},
 };
 
-use bytes::Bytes;
 use forebay_versioning::OpenFile;
 use tokio::sync::Semaphore;
 
@@ -14,9 +13,14 @@ use super::{
     atom::{Atom, Block},
     cache::{Failure, Slot},
 };
-use crate::{Error, Result, error::RowsOf, ledger::Reservation};
+use crate::{
+    Error, Result,
+    device::{ArenaBuffer, ArenaRegion},
+    error::RowsOf,
+    ledger::Reservation,
+};
 
-/// Neighbouring atoms that one request brings.
+/// Neighbouring atoms of a column that one request brings.
 #[derive(Debug)]
 pub(crate) struct Extent {
     pub(crate) column: Arc<str>,
@@ -26,30 +30,31 @@ pub(crate) struct Extent {
     pub(crate) range: Range<u64>,
     /// The rows that lie in it, for errors.
     pub(crate) rows: Range<u32>,
-    pub(crate) atoms: Vec<(Atom, Arc<Slot>)>,
+    pub(crate) parts: Vec<Part>,
     pub(crate) reservation: Reservation,
     /// Whether it is for the first batch, which waits for nothing else.
     pub(crate) urgent: bool,
 }
 
+/// Neighbouring atoms that share memory: it is free again when the last of their rows was delivered.
+pub(crate) type Part = Vec<(Atom, Arc<Slot>)>;
+
 /// Who may fetch and decode at once.
 #[derive(Debug)]
 pub(crate) struct Limits {
-    /// Requests in flight.
+    /// Requests in flight. One of the first batch takes one permit, any other one [`LATER`]; who asks first is served
+    /// first, so that others wait until the first batch needs less than all.
     pub(crate) requests: Semaphore,
-    /// Requests of the first batch in flight.
-    pub(crate) urgent: Semaphore,
     /// Threads that decode.
     pub(crate) decoders: Semaphore,
 }
 
-/// Ranges above this are fetched in parts.
-const LARGE: u64 = 16 << 20;
-
+/// How many requests of the first batch, which are small, may be in flight for one of the others.
+pub(crate) const LATER: u32 = 4;
 impl Extent {
     /// Fetches, decodes and hands over, or hands over why not.
     pub(crate) async fn run(self, job: Arc<Job>, shared: Arc<Shared>, limits: Arc<Limits>) {
-        let slots: Vec<_> = self.atoms.iter().map(|(_, slot)| slot.clone()).collect();
+        let slots: Vec<_> = self.parts.iter().flatten().map(|(_, slot)| slot.clone()).collect();
         let mut stop = shared.stop.subscribe();
         let work = self.bring(&job, &shared, &limits);
         let brought = tokio::select! {
@@ -69,71 +74,91 @@ impl Extent {
     }
 
     async fn bring(self, job: &Arc<Job>, shared: &Shared, limits: &Limits) -> Result<()> {
-        let stored = if self.file.map().is_some() {
-            None
-        } else {
+        let raw = |part: &Part| part.iter().map(|(atom, _)| atom.raw as usize).sum();
+        let in_place = self.parts.iter().flatten().all(|(atom, _)| atom.in_place);
+        let mut buffers = Vec::with_capacity(self.parts.len());
+        let mut stored = None;
+        if self.file.map().is_none() {
             // The semaphores are never closed.
-            let _permit = if self.urgent { limits.urgent.acquire().await } else { limits.requests.acquire().await };
-            Some(self.fetch(job, shared).await?)
-        };
+            let _permit = limits.requests.acquire_many(if self.urgent { 1 } else { LATER }).await;
+            shared.counters.requests.fetch_add(1, Ordering::Relaxed);
+            let (storage, path) = (job.selection.table().storage(), self.file.path());
+            if in_place {
+                for part in &self.parts {
+                    buffers.push(job.device.arena(raw(part))?);
+                }
+                let memory = buffers.iter_mut().map(|buffer| buffer.bytes_mut()).collect();
+                let read = storage.read_into(path, self.range.start, memory).await;
+                read.map_err(|source| self.error(&self.rows, source.into()))?;
+            } else {
+                let got = storage.get_ranges(path, std::slice::from_ref(&self.range)).await;
+                stored = got.map_err(|source| self.error(&self.rows, source.into()))?.pop();
+            }
+            shared.counters.fetched.fetch_add(self.range.end - self.range.start, Ordering::Relaxed);
+        }
         let _permit = limits.decoders.acquire().await;
         let job = job.clone();
-        let decoded = tokio::task::spawn_blocking(move || self.decode(&job, stored.as_ref()));
-        decoded.await.unwrap_or(Err(Error::Died { thread: "decoder" }))
-    }
-
-    async fn fetch(&self, job: &Job, shared: &Shared) -> Result<Bytes> {
-        let storage = job.selection.table().storage();
-        shared.counters.requests.fetch_add(1, Ordering::Relaxed);
-        let length = self.range.end - self.range.start;
-        let bytes = if length > LARGE {
-            let got = storage.get_ranges(self.file.path(), std::slice::from_ref(&self.range)).await;
-            got.map(|mut parts| parts.pop().unwrap_or_default())
-        } else {
-            storage.get_range(self.file.path(), self.range.clone()).await
+        let work = move || {
+            for part in &self.parts[buffers.len()..] {
+                let mut buffer = job.device.arena(raw(part))?;
+                self.decode(part, stored.as_deref(), buffer.bytes_mut())?;
+                buffers.push(buffer);
+            }
+            self.hand_over(buffers)
         };
-        let bytes = bytes.map_err(|source| self.error(source.into()))?;
-        shared.counters.fetched.fetch_add(bytes.len() as u64, Ordering::Relaxed);
-        Ok(bytes)
+        tokio::task::spawn_blocking(work).await.unwrap_or(Err(Error::Died { thread: "decoder" }))
     }
 
-    fn decode(mut self, job: &Job, stored: Option<&Bytes>) -> Result<()> {
-        let mut scratch = Vec::new();
-        for (atom, slot) in std::mem::take(&mut self.atoms) {
+    /// Decodes the atoms of a part one behind the other; without `stored`, from the mapped file.
+    fn decode(&self, part: &Part, stored: Option<&[u8]>, mut memory: &mut [u8]) -> Result<()> {
+        let mut read = Vec::new();
+        for (atom, _) in part {
+            let (here, rest) = std::mem::take(&mut memory).split_at_mut(atom.raw as usize);
+            memory = rest;
+            let length = (atom.stored.end - atom.stored.start) as usize;
             let stored = match (stored, self.file.map()) {
-                (Some(bytes), _) => {
+                (Some(stored), _) => {
                     let start = (atom.stored.start - self.range.start) as usize;
-                    let length = (atom.stored.end - atom.stored.start) as usize;
-                    bytes.get(start..start + length)
+                    stored.get(start..start + length).unwrap_or_default()
                 }
                 (None, Some(map)) => {
-                    scratch.resize((atom.stored.end - atom.stored.start) as usize, 0);
-                    map.read_at(atom.stored.start, &mut scratch).map_err(|source| self.error(source.into()))?;
-                    Some(&scratch[..])
+                    read.resize(length, 0);
+                    map.read_at(atom.stored.start, &mut read).map_err(|source| self.error(&self.rows, source.into()))?;
+                    &read
                 }
-                (None, None) => None,
+                (None, None) => return Err(Error::Died { thread: "fetch" }),
             };
-            let reservation = self.reservation.split(atom.raw);
-            let block = self.decode_atom(job, &atom, stored.unwrap_or_default(), reservation)?;
-            slot.arrive(block);
+            if atom.in_place {
+                here.copy_from_slice(stored);
+            } else {
+                let raw = atom.decode(&self.file, self.position, stored);
+                here.copy_from_slice(&raw.map_err(|source| self.error(&atom.rows, source))?);
+            }
         }
         Ok(())
     }
 
-    fn decode_atom(&self, job: &Job, atom: &Atom, stored: &[u8], reservation: Reservation) -> Result<Block> {
-        let arena = job.device.arena(atom.raw as usize)?;
-        let decoded = atom.decode(&self.file, self.position, stored, arena, reservation);
-        decoded.map_err(|source| Error::Read {
-            column: self.column.to_string(),
-            rows: RowsOf { path: self.file.path().to_owned(), rows: atom.rows.clone() },
-            source: Box::new(source),
-        })
+    /// Checks what lies in the buffers, one for each part, and hands it to those who wait for it.
+    fn hand_over(mut self, buffers: Vec<Box<dyn ArenaBuffer>>) -> Result<()> {
+        for (part, buffer) in std::mem::take(&mut self.parts).into_iter().zip(buffers) {
+            let _reservation = self.reservation.split(buffer.bytes().len() as u64);
+            let region = Arc::new(ArenaRegion { buffer, _reservation });
+            let mut start = 0;
+            for (atom, slot) in part {
+                let bytes = &region.buffer().bytes()[start..start + atom.raw as usize];
+                let content = atom.content(&self.file, self.position, bytes);
+                let content = content.map_err(|source| self.error(&atom.rows, source))?;
+                slot.arrive(Block::new(&atom, region.clone(), start, content));
+                start += atom.raw as usize;
+            }
+        }
+        Ok(())
     }
 
-    fn error(&self, source: forebay_versioning::Error) -> Error {
+    fn error(&self, rows: &Range<u32>, source: forebay_versioning::Error) -> Error {
         Error::Read {
             column: self.column.to_string(),
-            rows: RowsOf { path: self.file.path().to_owned(), rows: self.rows.clone() },
+            rows: RowsOf { path: self.file.path().to_owned(), rows: rows.clone() },
             source: Box::new(source),
         }
     }

@@ -11,6 +11,7 @@
 //! The feeder is the only one who knows which blocks are held and how often each will still be used; a plan holds what
 //! it needs by reference count, so nothing else has to be told when a batch is done.
 
+mod ahead;
 mod atom;
 mod builder;
 mod cache;
@@ -52,6 +53,8 @@ pub(crate) struct Job {
     pub(crate) device: Arc<dyn Device>,
     /// What is left of the budget for fetched bytes.
     pub(crate) arena_bytes: u64,
+    /// The rows of a run that is fetched at once, if memory is expected to hold all that is fetched.
+    pub(crate) run_rows: Option<u64>,
 }
 
 /// A column to deliver.

@@ -210,24 +210,20 @@ impl Order {
         }
     }
 
-    /// The (position, selected row) pairs of a group, in order of position.
-    pub fn members(&self, group: Group) -> impl Iterator<Item = (u64, u64)> + '_ {
-        let (places, span) = match &self.kind {
-            OrderKind::Global(_) => (0..0, None),
-            OrderKind::Off => {
-                let first = group.number * self.unit_rows;
-                (first.min(self.rows)..(first + self.unit_rows).min(self.rows), None)
-            }
+    /// At which position a selected row comes; `None` if there is no such row.
+    #[must_use]
+    pub fn position(&self, index: u64) -> Option<u64> {
+        if index >= self.rows {
+            return None;
+        }
+        Some(match &self.kind {
+            OrderKind::Off => index,
+            OrderKind::Global(permutation) => permutation.invert(index),
             OrderKind::Windowed(windowed) => {
-                let span = windowed.span(self.rows, group.lane, group.number);
-                (span.start..span.start + span.rows, Some(span))
+                let (lane, place) = windowed.place(self.rows, windowed.sequence(self.unit_rows, index));
+                let span = windowed.span(self.rows, lane, windowed.group(lane, place));
+                (span.start + span.mix.invert(place - span.start)) * windowed.lanes + lane
             }
-        };
-        places.map(move |place| match (&self.kind, &span) {
-            (OrderKind::Windowed(windowed), Some(span)) => {
-                (place * windowed.lanes + group.lane, windowed.mixed(self.unit_rows, span, place))
-            }
-            _ => (place, place),
         })
     }
 }
@@ -237,7 +233,6 @@ struct Span {
     /// The first place of the lane in the sequence of permuted units.
     lane_start: u64,
     start: u64,
-    rows: u64,
     mix: Permutation,
 }
 
@@ -253,15 +248,35 @@ impl Windowed {
         if place < first { 0 } else { 1 + (place - first) / self.group_rows }
     }
 
+    /// Where a lane begins in the sequence of permuted units.
+    fn lane_start(&self, rows: u64, lane: u64) -> u64 {
+        lane * (rows / self.lanes) + lane.min(rows % self.lanes)
+    }
+
+    /// The lane that a place of the sequence is in, and its place within that lane.
+    fn place(&self, rows: u64, sequence: u64) -> (u64, u64) {
+        // The first `longer` lanes have a row more than the others.
+        let (each, longer) = (rows / self.lanes, rows % self.lanes);
+        let lane = if sequence < longer * (each + 1) { sequence / (each + 1) } else { (sequence - longer) / each };
+        (lane, sequence - self.lane_start(rows, lane))
+    }
+
+    /// Where a selected row is in the sequence of permuted units.
+    fn sequence(&self, unit_rows: u64, index: u64) -> u64 {
+        let unit_place = self.units.invert(index / unit_rows);
+        let missing = if unit_place > self.short_place { unit_rows - self.short_rows } else { 0 };
+        unit_place * unit_rows + index % unit_rows - missing
+    }
+
     fn span(&self, rows: u64, lane: u64, group: u64) -> Span {
-        let lane_start = lane * (rows / self.lanes) + lane.min(rows % self.lanes);
+        let lane_start = self.lane_start(rows, lane);
         let lane_rows = rows.saturating_sub(lane).div_ceil(self.lanes);
         let first = self.first_group(lane);
         let start = if group == 0 { 0 } else { first + (group - 1) * self.group_rows };
         let end = if group == 0 { first } else { start + self.group_rows };
         let (start, end) = (start.min(lane_rows), end.min(lane_rows));
         let mix = Permutation::new(end - start, &self.key, Purpose::Group, lane, group);
-        Span { lane_start, start, rows: end - start, mix }
+        Span { lane_start, start, mix }
     }
 
     /// The selected row at a place of a lane, which lies in `span`.

@@ -1,6 +1,9 @@
 //! What the epoch order promises.
 
-use std::{collections::HashSet, time::Instant};
+use std::{
+    collections::{HashMap, HashSet},
+    time::Instant,
+};
 
 use forebay_loader::order::{Order, Shard, Shuffle, Tail, Window};
 use proptest::prelude::*;
@@ -161,17 +164,26 @@ proptest! {
     }
 
     #[test]
-    fn a_group_lists_the_positions_that_are_in_it(rows in 1_u64..800, shuffle in any_shuffle(), seed: u64) {
+    fn each_row_knows_its_position(rows in 1_u64..800, shuffle in any_shuffle(), seed: u64) {
         let order = Order::new(rows, 1, shuffle, seed, 0);
         for position in 0..rows {
-            if let Some(group) = order.group(position) {
-                let member = (position, order.index(position).unwrap());
-                prop_assert!(order.members(group).any(|other| other == member));
-            }
+            prop_assert_eq!(order.position(order.index(position).unwrap()), Some(position));
         }
-        let groups: HashSet<_> = (0..rows).filter_map(|position| order.group(position)).collect();
-        if shuffle != Shuffle::Global {
-            prop_assert_eq!(groups.iter().map(|group| order.members(*group).count() as u64).sum::<u64>(), rows);
+        prop_assert_eq!(order.position(rows), None);
+    }
+
+    #[test]
+    fn a_group_is_a_run_of_rows_of_few_units(rows in 1_u64..800, lanes in 1_u32..20, units in 1_u32..6, bytes in 1_u64..20) {
+        let order = Order::new(rows, 1, window(lanes, units, bytes), 1, 0);
+        let mut groups: HashMap<_, Vec<u64>> = HashMap::new();
+        for position in 0..rows {
+            groups.entry(order.group(position).unwrap()).or_default().push(order.index(position).unwrap());
+        }
+        for members in groups.values() {
+            let distinct: HashSet<u64> = members.iter().map(|&index| order.unit(index)).collect();
+            prop_assert!(members.len() as u64 <= u64::from(units) * order.unit_rows());
+            // The short unit may shift where units begin, so a group can begin and end within one, and hold the short one.
+            prop_assert!(distinct.len() <= units as usize + 2, "{} units", distinct.len());
         }
     }
 
