@@ -129,9 +129,8 @@ mod tests {
         prop_oneof![
             Just(Shuffle::Off),
             Just(Shuffle::Global),
-            (1_u32..20, 1_u32..6, 1_u64..20).prop_map(|(lanes, window, unit_bytes)| {
-                Shuffle::Windowed(Window { lanes, window, unit_bytes })
-            }),
+            (1_u32..20, 1_u32..6, 1_u64..20)
+                .prop_map(|(lanes, window, unit_bytes)| { Shuffle::Windowed(Window { lanes, window, unit_bytes }) }),
         ]
     }
 

@@ -70,7 +70,9 @@ impl Feeder {
         let cores = std::thread::available_parallelism().map_or(1, usize::from);
         let decoders = if job.options.threads == 0 { cores } else { job.options.threads };
         let limits = Limits {
-            requests: Semaphore::new(job.options.io_concurrency.saturating_mul(LATER as usize).min(Semaphore::MAX_PERMITS)),
+            requests: Semaphore::new(
+                job.options.io_concurrency.saturating_mul(LATER as usize).min(Semaphore::MAX_PERMITS),
+            ),
             decoders: Semaphore::new(decoders),
         };
         let files = vec![vec![None; table.sources()]; job.columns.len()];

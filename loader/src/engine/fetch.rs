@@ -123,7 +123,8 @@ impl Extent {
                 }
                 (None, Some(map)) => {
                     read.resize(length, 0);
-                    map.read_at(atom.stored.start, &mut read).map_err(|source| self.error(&self.rows, source.into()))?;
+                    map.read_at(atom.stored.start, &mut read)
+                        .map_err(|source| self.error(&self.rows, source.into()))?;
                     &read
                 }
                 (None, None) => return Err(Error::Died { thread: "fetch" }),
