@@ -1,0 +1,46 @@
+"""A process for each GPU, with the model's parameters shared out over them.
+
+    python shapes.py /tmp/shapes.lake && torchrun --standalone --nproc-per-node=gpu train_fsdp.py /tmp/shapes.lake
+"""
+
+import os
+import sys
+
+import shapes
+import torch
+import torch.distributed as dist
+from torch.distributed.fsdp import fully_shard
+
+import forebay as fb
+
+BATCH, EPOCHS = 256, 3
+
+
+def main() -> None:
+    torch.cuda.set_device(int(os.environ["LOCAL_RANK"]))
+    dist.init_process_group("nccl")
+    loader = fb.open(sys.argv[1]).pytorch(
+        BATCH, shuffle="global", seed=1, drop_last=True, distributed=True, device="cuda", transforms={"image": shapes.TRAIN}
+    )
+    model = shapes.model().to("cuda", torch.bfloat16)
+    for part in model:
+        fully_shard(part)
+    fully_shard(model)
+    optimizer = torch.optim.AdamW(model.parameters(), 1e-3)
+    for epoch in range(EPOCHS):
+        loader.set_epoch(epoch)
+        total = torch.zeros((), device="cuda")
+        for batch in loader:
+            loss = torch.nn.functional.cross_entropy(model(batch["image"]).float(), batch["label"])
+            loss.backward()
+            optimizer.step()
+            optimizer.zero_grad(set_to_none=True)
+            total += loss.detach()
+        dist.all_reduce(total, dist.ReduceOp.AVG)
+        if dist.get_rank() == 0:
+            print(f"FSDP epoch {epoch}: loss {float(total) / len(loader):.4f}", flush=True)
+    dist.destroy_process_group()
+
+
+if __name__ == "__main__":
+    main()
