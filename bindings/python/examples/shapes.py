@@ -43,7 +43,7 @@ def model() -> torch.nn.Module:
         )
 
     head = torch.nn.Sequential(torch.nn.Flatten(), torch.nn.Linear(128 * 7 * 7, CLASSES))
-    return torch.nn.Sequential(block(3, 32), block(32, 64), block(64, 128), head).to(memory_format=torch.channels_last)
+    return torch.nn.Sequential(block(3, 32), block(32, 64), block(64, 128), head)
 
 
 if __name__ == "__main__":

@@ -21,7 +21,7 @@ def main() -> None:
     loader = fb.open(sys.argv[1]).pytorch(
         BATCH, shuffle="global", seed=1, drop_last=True, distributed=True, device="cuda", transforms={"image": shapes.TRAIN}
     )
-    model = torch.nn.parallel.DistributedDataParallel(shapes.model().to("cuda", torch.bfloat16))
+    model = torch.nn.parallel.DistributedDataParallel(shapes.model().to("cuda", torch.bfloat16, memory_format=torch.channels_last))
     optimizer = torch.optim.SGD(model.parameters(), 0.02, momentum=0.9)
     for epoch in range(EPOCHS):
         loader.set_epoch(epoch)

@@ -21,7 +21,7 @@ def main() -> None:
         BATCH, shuffle="global", seed=1, drop_last=True, device=device, transforms={"image": shapes.TRAIN},
         out={"image": pixels, "label": labels},
     )  # fmt: skip
-    model = shapes.model().to(device, torch.bfloat16)
+    model = shapes.model().to(device, torch.bfloat16, memory_format=torch.channels_last)
     optimizer = torch.optim.SGD(model.parameters(), 0.02, momentum=0.9)
     forward = torch.compile(lambda: torch.nn.functional.cross_entropy(model(pixels).float(), labels))
 
