@@ -222,38 +222,51 @@ impl CudaDevice {
 
     /// Asks the streams for a batch; the event is reached when it is there.
     fn submit(&self, columns: &[Column<'_>], layout: &Layout, slot: &Slot) -> Result<(Gathered, Arc<Event>)> {
-        let (link, finish) = (self.streams.link.handle(), self.streams.finish.handle());
+        let Streams { upload: uploads, link, finish, .. } = &self.streams;
+        let (uploads, link, finish) = (uploads.handle(), link.handle(), finish.handle());
         let mut outputs = Vec::with_capacity(columns.len());
         for (column, part) in columns.iter().zip(&layout.parts) {
-            let writer = if column.finishing.is_some() { finish } else { link };
+            let writer = match (&column.finishing, part.uploaded()) {
+                (Some(_), _) => finish,
+                (None, true) => uploads,
+                (None, false) => link,
+            };
             let bytes = if part.deferred { part.addresses.len() } else { column.delivered() as usize };
             outputs.push(self.outputs.take(bytes, writer)?);
         }
         if let Some((pinned, _)) = &slot.pinned {
             // SAFETY: the slot's pinned memory and plan stay as they are until its `done` event is reached, which
             // `prepare` waits for; the plan is at least `layout.plan` bytes long.
-            unsafe { upload(&self.context, slot.plan_address(), pinned, 0, layout.plan, link)? };
+            unsafe { upload(&self.context, slot.plan_address(), pinned, 0, layout.plan, uploads)? };
         }
+        let target = |index: usize| match columns[index].finishing {
+            Some(_) => slot.staging_address() + layout.parts[index].staged.start as u64,
+            None => outputs[index].address(),
+        };
+        for (index, part) in layout.parts.iter().enumerate() {
+            let packed = if part.deferred { &part.addresses } else { &part.packed };
+            if part.uploaded() {
+                self.upload_packed(slot, packed.start, packed.len(), target(index))?;
+            }
+        }
+        let mut extras = Vec::with_capacity(layout.extras.len());
+        for range in &layout.extras {
+            let output = self.outputs.take(range.len(), uploads)?;
+            self.upload_packed(slot, range.start, range.len(), output.address())?;
+            extras.push(output);
+        }
+        self.streams.start_link()?;
         for (index, column) in columns.iter().enumerate() {
-            let part = &layout.parts[index];
-            let to = if column.finishing.is_some() {
-                slot.staging_address() + part.staged.start as u64
-            } else {
-                outputs[index].address()
-            };
-            self.bring(column, index, part, slot, to)?;
+            let (part, to) = (&layout.parts[index], target(index));
+            if !part.uploaded() {
+                self.bring(column, index, part, slot, to)?;
+            }
             if let (Some(cached), Rows::Fixed { bytes }) = (&column.cached, column.rows)
                 && part.route != Route::Cached
             {
                 // SAFETY: the rows were just asked of this stream, side by side, and stay until the batch is there.
                 unsafe { cached.cache.keep(cached.keys, cached.found, bytes, to, link)? };
             }
-        }
-        let mut extras = Vec::with_capacity(layout.extras.len());
-        for range in &layout.extras {
-            let output = self.outputs.take(range.len(), link)?;
-            self.bring_packed(slot, range.start, range.len(), output.address())?;
-            extras.push(output);
         }
         self.streams.hand_over()?;
         for ((column, part), output) in columns.iter().zip(&layout.parts).zip(&outputs) {
@@ -279,17 +292,13 @@ impl CudaDevice {
         let link = self.streams.link.handle();
         let count = column.places.len() as u32;
         match (part.route, &self.copier) {
-            (Route::Cached, _) if part.deferred => {
-                self.bring_packed(slot, part.addresses.start, part.addresses.len(), to)
-            }
-            (Route::Packed | Route::Slab, _) => self.bring_packed(slot, part.packed.start, part.packed.len(), to),
             (Route::BatchCopy, Some(copier)) => {
                 let pieces = pack::pieces(column, index, to)?;
                 // SAFETY: `lay_out` checked that every row is inside its region, which the slot keeps until the copies
                 // are done; the output is as long as the rows together, and theirs alone.
                 unsafe { copier.copy(&pieces.to, &pieces.from, &pieces.bytes, link) }
             }
-            (Route::Kernel | Route::BatchCopy | Route::Cached, _) => {
+            _ => {
                 let rows = slot.plan_address() + part.addresses.start as u64;
                 let launch = match column.rows {
                     Rows::Fixed { bytes } => GatherLaunch::fixed(rows, count, bytes as u64, to),
@@ -309,10 +318,10 @@ impl CudaDevice {
         }
     }
 
-    fn bring_packed(&self, slot: &Slot, offset: usize, length: usize, to: u64) -> Result<()> {
+    fn upload_packed(&self, slot: &Slot, offset: usize, length: usize, to: u64) -> Result<()> {
         let Some((pinned, _)) = &slot.pinned else { return Ok(()) };
         // SAFETY: the slot's pinned memory stays as it is until the batch is there; the output is `length` bytes long.
-        unsafe { upload(&self.context, to, pinned, offset, length, self.streams.link.handle()) }
+        unsafe { upload(&self.context, to, pinned, offset, length, self.streams.upload.handle()) }
     }
 
     fn finish(&self, column: &Column<'_>, part: &Part, slot: &Slot, output: &Unfilled) -> Result<()> {

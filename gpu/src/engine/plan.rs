@@ -201,6 +201,13 @@ pub(super) struct Part {
     pub(super) staged: Range<usize>,
 }
 
+impl Part {
+    /// Whether the rows, or what stands for them, are copied from the slot's pinned memory as they are.
+    pub(super) fn uploaded(&self) -> bool {
+        self.deferred || matches!(self.route, Route::Packed | Route::Slab)
+    }
+}
+
 /// Where everything of a batch lies in the slot's memory.
 #[derive(Clone, Debug, Default)]
 pub(super) struct Layout {

@@ -74,20 +74,32 @@ fn grow(
     Ok(())
 }
 
-/// The streams of a device: `link` brings rows, `finish` makes tensors of those that need it.
+/// The streams of a device: `upload` brings plans and what the CPU packed, `link` rows, and `finish` makes tensors of those
+/// that need it.
 ///
-/// They are two so that one batch is finished while the next is on the link.
+/// They are three so that one batch is on the link while the next one's plan arrives and the one before is finished.
 #[derive(Debug)]
 pub(super) struct Streams {
+    pub(super) upload: Stream,
     pub(super) link: Stream,
     pub(super) finish: Stream,
-    /// Carries `finish` behind `link`, again for each batch.
+    /// Carries `link` behind `upload`, again for each batch.
+    planned: Event,
+    /// Carries `finish` behind `link`, likewise.
     brought: Event,
 }
 
 impl Streams {
     pub(super) fn new(context: &Arc<Context>) -> Result<Self> {
-        Ok(Self { link: Stream::new(context)?, finish: Stream::new(context)?, brought: Event::new(context)? })
+        let stream = || Stream::new(context);
+        let event = || Event::new(context);
+        Ok(Self { upload: stream()?, link: stream()?, finish: stream()?, planned: event()?, brought: event()? })
+    }
+
+    /// Makes what `link` is asked from now on wait for what `upload` was asked until now.
+    pub(super) fn start_link(&self) -> Result<()> {
+        self.planned.record(self.upload.handle())?;
+        self.planned.hold_back(self.link.handle())
     }
 
     /// Makes what `finish` is asked from now on wait for what `link` was asked until now.
@@ -96,9 +108,9 @@ impl Streams {
         self.brought.hold_back(self.finish.handle())
     }
 
-    /// Blocks until both have done what they were asked.
+    /// Blocks until all have done what they were asked.
     pub(super) fn synchronize(&self) -> Result<()> {
-        let link = self.link.synchronize();
-        self.finish.synchronize().and(link)
+        let (upload, link) = (self.upload.synchronize(), self.link.synchronize());
+        self.finish.synchronize().and(link).and(upload)
     }
 }
