@@ -95,7 +95,7 @@ impl Feeder {
 
     fn plan(&mut self, step: u64) -> Step<Planned> {
         let positions: Vec<u64> = self.job.shard.positions(step).collect();
-        let indexes: Vec<u64> = positions.iter().filter_map(|position| self.job.order.index(*position)).collect();
+        let indexes = self.job.order.indexes(&positions);
         let (rows, locations) = self.locate(&indexes)?;
         let open = self.open_files(&locations)?;
         if open.is_none() || (self.fetches && self.request_batch(step, &positions, &indexes)?.is_none()) {

@@ -190,6 +190,17 @@ impl Order {
         })
     }
 
+    /// Which selected rows are at these positions: [`index`](Self::index) for many, without those at or after the end.
+    #[must_use]
+    pub fn indexes(&self, positions: &[u64]) -> Vec<u64> {
+        let OrderKind::Global(permutation) = &self.kind else {
+            return positions.iter().filter_map(|position| self.index(*position)).collect();
+        };
+        let mut rows: Vec<u64> = positions.iter().copied().filter(|position| *position < self.rows).collect();
+        permutation.apply_all(&mut rows);
+        rows
+    }
+
     /// The unit of a selected row: `unit * unit_rows()` is its first.
     #[must_use]
     pub fn unit(&self, index: u64) -> u64 {

@@ -86,6 +86,43 @@ impl Permutation {
         x
     }
 
+    /// Where each of these goes: [`apply`](Self::apply) for many, in a fraction of the time.
+    pub(super) fn apply_all(&self, values: &mut [u64]) {
+        self.forward_all(values);
+        let mut outside: Vec<usize> = (0..values.len()).filter(|index| values[*index] >= self.n).collect();
+        let mut walking = Vec::with_capacity(outside.len());
+        while !outside.is_empty() {
+            walking.clear();
+            walking.extend(outside.iter().map(|index| values[*index]));
+            self.forward_all(&mut walking);
+            for (index, value) in outside.iter().zip(&walking) {
+                values[*index] = *value;
+            }
+            outside.retain(|index| values[*index] >= self.n);
+        }
+    }
+
+    /// Several side by side: a round waits for the multiplications of the one before it, and meanwhile others have their turn.
+    fn forward_all(&self, values: &mut [u64]) {
+        const SIDE_BY_SIDE: usize = 8;
+        let (groups, rest) = values.as_chunks_mut::<SIDE_BY_SIDE>();
+        for group in groups {
+            let mut left = group.map(|x| x >> self.half);
+            let mut right = group.map(|x| x & self.mask());
+            for key in &self.keys {
+                for (left, right) in left.iter_mut().zip(&mut right) {
+                    (*left, *right) = (*right, *left ^ (mix(*right, *key) & self.mask()));
+                }
+            }
+            for (x, (left, right)) in group.iter_mut().zip(left.iter().zip(&right)) {
+                *x = left << self.half | right;
+            }
+        }
+        for x in rest {
+            *x = self.forward(*x);
+        }
+    }
+
     /// What goes to `y < n`.
     pub(super) fn invert(&self, y: u64) -> u64 {
         let mut y = self.backward(y);

@@ -53,6 +53,20 @@ fn every_row_comes_exactly_once_at_awkward_sizes() {
     }
 }
 
+proptest! {
+    #[test]
+    fn rows_asked_for_many_at_once_are_those_of_one_after_another(
+        rows in 0_u64..5000,
+        kind in 0_usize..7,
+        positions in prop::collection::vec(0_u64..6000, 0..60),
+        seed: u64,
+    ) {
+        let order = Order::new(rows, 1, shuffles()[kind], seed, 1);
+        let one_by_one: Vec<u64> = positions.iter().filter_map(|position| order.index(*position)).collect();
+        prop_assert_eq!(order.indexes(&positions), one_by_one);
+    }
+}
+
 #[test]
 fn without_shuffle_the_selection_keeps_its_order() {
     assert_eq!(all(100, Shuffle::Off, 1, 2), (0..100).collect::<Vec<_>>());
