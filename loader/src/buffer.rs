@@ -19,6 +19,8 @@ pub const ALIGNMENT: usize = 64;
 /// Buffers of at least this many bytes start at a multiple of it, and the system is asked for huge pages: the first
 /// touch of a batch then costs one page fault in 512.
 const HUGE: usize = 2 << 20;
+/// Buffers of at least this many bytes are pages of their own: the system zeroes them, and nobody again.
+const PAGES: usize = 128 << 10;
 
 /// Memory that is recycled: a buffer goes back when it is dropped, and the last that came back is the first to go out,
 /// while it may still be in the processor's caches.
@@ -212,7 +214,7 @@ impl Allocation {
         let align = if size >= HUGE { HUGE } else { ALIGNMENT };
         let layout = Layout::from_size_align(size, align).ok()?;
         #[cfg(target_os = "linux")]
-        if size >= HUGE {
+        if size >= PAGES {
             return Some(Self { start: pages::map(size)?, layout });
         }
         // SAFETY: `size_class` never gives zero.
@@ -224,7 +226,7 @@ impl Allocation {
 impl Drop for Allocation {
     fn drop(&mut self) {
         #[cfg(target_os = "linux")]
-        if self.layout.size() >= HUGE {
+        if self.layout.size() >= PAGES {
             pages::unmap(self.start, self.layout.size());
             return;
         }
@@ -233,17 +235,19 @@ impl Drop for Allocation {
     }
 }
 
-/// Pages from the system, which are zero and cost nothing until they are touched. An allocator would zero them again.
+/// Pages from the system, which are zero and cost nothing until they are touched. An allocator would zero them again
+/// where more than its usual alignment is asked for.
 #[cfg(target_os = "linux")]
 mod pages {
     use std::ptr::NonNull;
 
     use super::HUGE;
 
-    /// `size` bytes from a multiple of [`HUGE`].
+    /// `size` bytes; from a multiple of [`HUGE`] if there are so many.
     pub(super) fn map(size: usize) -> Option<NonNull<u8>> {
         let size = size.checked_next_multiple_of(4096)?;
-        let whole = size.checked_add(HUGE)?;
+        let slack = if size >= HUGE { HUGE } else { 0 };
+        let whole = size.checked_add(slack)?;
         let (protection, flags) = (libc::PROT_READ | libc::PROT_WRITE, libc::MAP_PRIVATE | libc::MAP_ANONYMOUS);
         // SAFETY: a new anonymous mapping at an address of the system's choice touches nothing that exists.
         let address = unsafe { libc::mmap(std::ptr::null_mut(), whole, protection, flags, -1, 0) };
@@ -251,6 +255,11 @@ mod pages {
             return None;
         }
         let address = NonNull::new(address.cast::<u8>())?;
+        if slack == 0 {
+            // SAFETY: the range is ours. Advice to make its pages at once; a refusal changes nothing.
+            unsafe { libc::madvise(address.as_ptr().cast(), size, libc::MADV_POPULATE_WRITE) };
+            return Some(address);
+        }
         let head = address.as_ptr().align_offset(HUGE);
         // SAFETY: `head` is less than HUGE, and `size + HUGE` bytes were mapped.
         let (start, end) = unsafe { (address.add(head), address.add(head + size)) };

@@ -85,6 +85,7 @@ def one_round(source: Source) -> dict[str, Any]:
     connections = traffic["connections"]
     same = plain(data, connections)
     large = plain(split(union(data), PLAIN_RANGE), connections)
+    first = plain(leading(data, BATCH * ROW), connections)
     passed()
     return cold | {
         "requests": len(traffic["requests"]),
@@ -93,6 +94,7 @@ def one_round(source: Source) -> dict[str, Any]:
         "once": sum(get["end"] - get["start"] for get in union(data)),
         "same": same["bytes"] / same["seconds"],
         "large": large["bytes"] / large["seconds"],
+        "first_same": first["bytes"] / first["seconds"],
     }
 
 
@@ -129,6 +131,8 @@ def tell(report: Report, rounds: list[dict[str, Any]]) -> None:
     floor = max(of("same"), of("large"))
     size = BATCH * (ROW + 16)
     report.cost("first batch, open included", of("first"), "s", LATENCIES * DELAY + size / floor, bar=1)
+    own = LATENCIES * DELAY + size / of("first_same")
+    report.cost("  beside the rate of its own ranges", of("first"), "s", own)
     report.rate("epoch, shuffled, cold", of("once") / of("seconds") / 1e6, "MB/s", floor / 1e6, bar=0.8)
     report.rate("  beside its own ranges", of("once") / of("seconds") / 1e6, "MB/s", of("same") / 1e6)
     report.rate("  beside ranges of 4 MiB", of("once") / of("seconds") / 1e6, "MB/s", of("large") / 1e6)
@@ -154,6 +158,16 @@ def ranged(request: dict[str, Any]) -> dict[str, Any] | None:
     if match is None or "/data/" not in request["path"]:
         return None
     return {"path": request["path"], "start": int(match[1]), "end": int(match[2]) + 1}
+
+
+def leading(gets: list[dict[str, Any]], size: int) -> list[dict[str, Any]]:
+    """The GETs of the first batch, which come first: of this many bytes."""
+    taken = 0
+    for number, get in enumerate(gets):
+        if taken >= size:
+            return gets[:number]
+        taken += get["end"] - get["start"]
+    return gets
 
 
 def union(gets: list[dict[str, Any]]) -> list[dict[str, Any]]:
