@@ -130,15 +130,17 @@ impl Session {
         options: BTreeMap<String, String>,
         table: &str,
         columns: Vec<Plain>,
+        key: Vec<String>,
         exist_ok: bool,
     ) -> Result<Self> {
         let wanted = schema::from_plain(columns)?;
+        let key: Vec<&str> = key.iter().map(String::as_str).collect();
         let place = Place { url, options };
         let storage = place.storage()?;
         let (lake, snapshot) = block_on(py, || async {
             let lake = ensure(storage).await?;
             let mut transaction = lake.begin(DEFAULT_BRANCH).await?;
-            let made = match transaction.create_table(table, wanted.clone()) {
+            let made = match transaction.create_table_with_key(table, wanted.clone(), &key) {
                 Ok(_) => transaction.commit(&format!("create table {table}"), "").await,
                 Err(error) => Err(error),
             };
@@ -146,8 +148,13 @@ impl Session {
                 Err(VersionError::TableExists { .. }) if exist_ok => {
                     let snapshot = lake.snapshot(&At::default()).await?;
                     let found = snapshot.table(table).await?;
-                    if !schema::same(found.schema(), &wanted) {
-                        let (found, wanted) = (schema::lines(found.schema()), schema::lines(&wanted));
+                    let found_key: Vec<&str> = found.key().iter().map(|column| column.name.as_str()).collect();
+                    if !schema::same(found.schema(), &wanted) || found_key != key {
+                        let lines = |schema, key: &[&str]| match key {
+                            [] => schema::lines(schema),
+                            key => format!("{}\n  key: {}", schema::lines(schema), key.join(", ")),
+                        };
+                        let (found, wanted) = (lines(found.schema(), &found_key), lines(&wanted, &key));
                         return Err(Error::OtherSchema { name: table.to_owned(), found, wanted });
                     }
                     snapshot
@@ -223,16 +230,17 @@ impl Session {
     }
 
     /// Makes a table and commits that.
-    fn create_table(&self, py: Python<'_>, name: &str, columns: Vec<Plain>) -> Result<()> {
+    fn create_table(&self, py: Python<'_>, name: &str, columns: Vec<Plain>, key: Vec<String>) -> Result<()> {
         let (open, branch) = (self.open(py)?, self.branch_name()?);
         let schema = schema::from_plain(columns)?;
         let rows = self.pending(py)?;
         if rows > 0 {
             return Err(Error::Pending { rows });
         }
+        let key: Vec<&str> = key.iter().map(String::as_str).collect();
         let snapshot = block_on(py, || async {
             let mut transaction = open.lake.begin(branch).await?;
-            transaction.create_table(name, schema)?;
+            transaction.create_table_with_key(name, schema, &key)?;
             transaction.commit(&format!("create table {name}"), "").await
         })?;
         self.move_to(snapshot);

@@ -127,3 +127,33 @@ def test_history_can_be_undone_and_shown(tmp_path: Path) -> None:
     assert ds.tags() == []
     with pytest.raises(fb.ExistsError):
         ds.tag("start")
+
+
+def test_rows_are_upserted_by_their_key(tmp_path: Path) -> None:
+    url = str(tmp_path / "keyed")
+    ds = fb.create(url, {"id": "utf8", "n": "int64"}, key="id")
+    ds.append({"id": ["a", "b"], "n": [1, 2]})
+    ds.commit("two")
+    ds.upsert({"id": ["b", "c"], "n": [20, 30]})
+    found = dict(zip(ds["id"][:], ds["n"][:].tolist()))
+    assert found == {"a": 1, "b": 20, "c": 30}
+    ds.append({"id": ["a"], "n": [5]})
+    with pytest.raises(fb.Error, match="the same id"):
+        ds.commit("a second a")
+
+
+def test_creating_again_needs_the_same_key(tmp_path: Path) -> None:
+    url, schema = str(tmp_path / "keyed"), {"id": "utf8", "n": "int64"}
+    fb.create(url, schema, key=["id", "n"])
+    assert len(fb.create(url, schema, key=["id", "n"], exist_ok=True)) == 0
+    with pytest.raises(fb.ExistsError, match="key: id, n"):
+        fb.create(url, schema, key="id", exist_ok=True)
+    with pytest.raises(fb.SchemaError, match="nullable"):
+        fb.create(str(tmp_path / "other"), {"id": "utf8?"}, key="id")
+    with pytest.raises(fb.UnknownColumnError):
+        fb.create(str(tmp_path / "third"), schema, key="nothing")
+
+
+def test_a_table_without_a_key_takes_no_upsert(tmp_path: Path) -> None:
+    with pytest.raises(fb.ArgumentError, match="key"):
+        _lake(tmp_path).upsert({"n": [1], "v": np.zeros((1, 2), np.float32), "t": ["x"]})

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import warnings
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 from . import _forebay
@@ -94,8 +94,8 @@ class Dataset(Changes):
         self._handle.table(name)
         return Dataset(self._handle, name)
 
-    def create_table(self, name: str, schema: Mapping[str, Any]) -> Dataset:
-        """Adds a table to the lake and commits that.
+    def create_table(self, name: str, schema: Mapping[str, Any], *, key: str | Sequence[str] = ()) -> Dataset:
+        """Adds a table to the lake and commits that. ``key`` is as for :func:`create`.
 
         Raises
         ------
@@ -104,7 +104,7 @@ class Dataset(Changes):
         forebay.UncommittedError
             If rows wait for a commit.
         """
-        self._handle.session.create_table(name, _schema(schema)._native())
+        self._handle.session.create_table(name, _schema(schema)._native(), _names(key))
         self._handle.moved()
         return Dataset(self._handle, name)
 
@@ -264,6 +264,7 @@ def create(
     schema: Mapping[str, Any],
     *,
     table: str | None = None,
+    key: str | Sequence[str] = (),
     storage_options: Mapping[str, Any] | None = None,
     exist_ok: bool = False,
 ) -> Dataset:
@@ -278,11 +279,13 @@ def create(
         NumPy dtype, or a :class:`Column`, as :func:`Image`, :func:`ClassLabel` and the like make them.
     table : str, optional
         Its name, ``"main"`` by default.
+    key : str or sequence of str
+        The columns by which :meth:`Dataset.upsert` finds rows; no two rows have equal values in all of them. They are not nullable.
     storage_options : dict, optional
         Options of the store: ``endpoint``, ``region``, ``access_key_id``, ``secret_access_key``, ``allow_http`` and more; what isn't given
         comes from the usual ``AWS_*`` variables.
     exist_ok : bool
-        Whether to open the table if it exists with the same columns.
+        Whether to open the table if it exists with the same columns and key.
 
     Returns
     -------
@@ -292,7 +295,7 @@ def create(
     Raises
     ------
     forebay.ExistsError
-        If the table exists (and, with ``exist_ok``, has other columns).
+        If the table exists (and, with ``exist_ok``, has other columns or another key).
     forebay.SchemaError, forebay.ArgumentError
         If the schema or the URL can't be used.
     forebay.AccessError, forebay.StorageError
@@ -300,7 +303,8 @@ def create(
     """
     name = DEFAULT_TABLE if table is None else table
     native = _schema(schema)._native()
-    return Dataset(_Handle(_forebay.Session.create(_url(url), _options(storage_options), name, native, exist_ok)), name)
+    session = _forebay.Session.create(_url(url), _options(storage_options), name, native, _names(key), exist_ok)
+    return Dataset(_Handle(session), name)
 
 
 def open(  # noqa: A001 - forebay.open is meant to read like the built-in
@@ -357,3 +361,7 @@ def _options(options: Mapping[str, Any] | None) -> dict[str, str]:
         return str(value).lower() if isinstance(value, bool) else str(value)
 
     return {str(name): text(value) for name, value in (options or {}).items() if value is not None}
+
+
+def _names(names: str | Sequence[str]) -> list[str]:
+    return [names] if isinstance(names, str) else list(names)
