@@ -40,7 +40,7 @@ pub struct LoaderOptions {
     pub prefetch: usize,
     /// Threads that check and decode what was fetched; 0 for one a core. The device has its own for copying.
     pub threads: usize,
-    /// Requests in flight; four times as many for the first batch, which waits for nothing else. The storage has a limit of
+    /// Requests in flight; twice as many for the first batch, which waits for nothing else. The storage has a limit of
     /// its own.
     pub io_concurrency: usize,
     /// Bytes of memory for fetched rows and prefetched batches. Mapped files don't count.

@@ -50,7 +50,7 @@ pub(crate) struct Limits {
 }
 
 /// How many requests of the first batch, which are small, may be in flight for one of the others.
-pub(crate) const LATER: u32 = 4;
+pub(crate) const LATER: u32 = 2;
 impl Extent {
     /// Fetches, decodes and hands over, or hands over why not.
     pub(crate) async fn run(self, job: Arc<Job>, shared: Arc<Shared>, limits: Arc<Limits>) {
