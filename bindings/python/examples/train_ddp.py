@@ -1,6 +1,6 @@
 """A process for each GPU: every rank loads its own rows, from one page cache.
 
-    python shapes.py /tmp/shapes.lake && torchrun --standalone --nproc-per-node=gpu train_ddp.py /tmp/shapes.lake
+    python shapes.py shapes.lake && torchrun --standalone --nproc-per-node=gpu train_ddp.py shapes.lake
 """
 
 import os

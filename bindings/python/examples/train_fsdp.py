@@ -1,6 +1,6 @@
 """A process for each GPU, with the model's parameters shared out over them.
 
-    python shapes.py /tmp/shapes.lake && torchrun --standalone --nproc-per-node=gpu train_fsdp.py /tmp/shapes.lake
+    python shapes.py shapes.lake && torchrun --standalone --nproc-per-node=gpu train_fsdp.py shapes.lake
 """
 
 import os

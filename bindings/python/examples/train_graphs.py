@@ -1,6 +1,6 @@
 """One GPU, no DataLoader: the step is compiled, captured as a CUDA graph, and replayed over fixed buffers that the loader fills.
 
-    python shapes.py /tmp/shapes.lake && python train_graphs.py /tmp/shapes.lake
+    python shapes.py shapes.lake && python train_graphs.py shapes.lake
 """
 
 import sys

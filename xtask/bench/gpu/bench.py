@@ -7,6 +7,7 @@ import os
 import shutil
 import subprocess
 import sys
+import tempfile
 import time
 import zipfile
 from pathlib import Path
@@ -31,7 +32,7 @@ def install() -> None:
 
 def main() -> int:
     parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("--folder", type=Path, default=Path("/tmp/forebay-bench-gpu"), help="where the lakes are made and kept")
+    parser.add_argument("--folder", type=Path, default=Path(tempfile.gettempdir()) / "forebay-bench-gpu", help="where the lakes are made and kept")
     parser.add_argument("--gib", type=float, default=6, help="GiB of images; each other lake has a third")
     parser.add_argument("--only", default="", help="sections, by name, with commas between")
     parser.add_argument("--without", default="", help="sections to leave out")
