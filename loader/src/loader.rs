@@ -78,12 +78,6 @@ impl Loader {
                 "lanes are not a multiple of the world's size: ranks read some of each other's bytes; choose such a multiple"
             );
         }
-        if options.shuffle == Shuffle::Global && selection.table().storage().local().is_none() {
-            tracing::warn!(
-                "a global shuffle reads single rows from the store: expect io_concurrency rows a round trip; a windowed \
-                 shuffle reads runs of them"
-            );
-        }
         let mut loader = Self {
             epoch: AtomicU64::new(options.epoch),
             memory: Memory::default(),
@@ -94,6 +88,13 @@ impl Loader {
             device,
         };
         loader.memory = loader.check_budget()?;
+        let remote = loader.selection.table().storage().local().is_none();
+        if loader.options.shuffle == Shuffle::Global && remote && loader.memory.run_rows.is_none() {
+            tracing::warn!(
+                "a global shuffle of more than the memory budget holds reads single rows from the store: expect io_concurrency \
+                 rows a round trip; a windowed shuffle reads runs of them"
+            );
+        }
         Ok(loader)
     }
 

@@ -29,7 +29,7 @@ pub enum Shuffle {
     Off,
     /// Within a moving window of units from all over the selection: close to uniform, and reads stay ranged.
     Windowed(Window),
-    /// A permutation of all rows. Reads are single rows.
+    /// A permutation of all rows. Reads are single rows, unless memory holds everything.
     Global,
 }
 
