@@ -9,14 +9,22 @@ use crate::device::Buffer;
 /// A batch: some rows of the selected columns, in memory of the loader's device.
 #[derive(Debug)]
 pub struct Batch {
-    /// The step within the epoch, from 0.
+    /// The step within the iteration, from 0.
     pub step: u64,
-    /// The epoch's positions of its rows.
+    /// The epoch's positions of its rows; [`NO_ROW`](Self::NO_ROW) for those that fill it up.
     pub positions: Vec<u64>,
-    /// The table's row numbers of its rows.
+    /// The table's row numbers of its rows; [`NO_ROW`](Self::NO_ROW) for those that fill it up.
     pub rows: Vec<u64>,
+    /// If rows may be masked, by [`Tail::Pad`](crate::Tail::Pad) or [`OnFault::Skip`](crate::OnFault::Skip): for each row whether
+    /// it counts. Those that don't are zeros, empty, or null.
+    pub mask: Option<Vec<bool>>,
     /// The columns, in the order asked for.
     pub columns: Vec<BatchColumn>,
+}
+
+impl Batch {
+    /// Stands for the row, and the position, of what only fills a batch up.
+    pub const NO_ROW: u64 = u64::MAX;
 }
 
 /// What a column of every batch is, known before the first.

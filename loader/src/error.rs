@@ -50,6 +50,26 @@ pub enum Error {
         /// What went wrong.
         source: Box<forebay_versioning::Error>,
     },
+    /// A state doesn't fit the loader, or was damaged.
+    #[error("the state doesn't fit this loader: its {field} is {found}, here it is {expected}")]
+    State {
+        /// The field that differs.
+        field: &'static str,
+        /// What the state says.
+        found: String,
+        /// What would fit.
+        expected: String,
+    },
+    /// More rows are damaged than the policy puts up with.
+    #[error("{faults} rows are faulty and {allowed} are allowed (max_faults, max_fault_rate); the last: {last}")]
+    TooManyFaults {
+        /// How many, on this rank and in this iteration.
+        faults: u64,
+        /// How many are allowed.
+        allowed: u64,
+        /// The last of them.
+        last: Box<crate::Fault>,
+    },
     /// Nothing has arrived for so long that waiting seems pointless.
     #[error("nothing arrived for {} s; waiting for {}", after.as_secs_f32(), waiting.join(", "))]
     Stalled {

@@ -61,6 +61,11 @@ pub(crate) struct Reservation {
 }
 
 impl Reservation {
+    /// The bytes that it still is of.
+    pub(crate) fn remaining(&self) -> u64 {
+        self.bytes
+    }
+
     /// Takes `bytes` of this reservation out as one of their own; at most all of them.
     pub(crate) fn split(&mut self, bytes: u64) -> Self {
         let bytes = bytes.min(self.bytes);

@@ -10,6 +10,8 @@
 //! |---|---|
 //! | know the order of an epoch | [`order::Order`], [`order::Shard`]: pure functions of seed, epoch and position |
 //! | load batches | [`Loader`], [`Batches`] |
+//! | go on where an earlier run stopped | [`Loader::state`], [`Loader::resume`], [`State`] |
+//! | live with damaged rows | [`FaultPolicy`], [`Batches::faults`] |
 //! | resize, crop, normalise and cast images on the way | [`finish::Finish`] |
 //! | put them elsewhere than host memory | [`device::Device`] |
 //!
@@ -26,6 +28,7 @@ mod buffer;
 pub mod device;
 mod engine;
 mod error;
+mod faults;
 pub mod finish;
 mod host;
 mod ledger;
@@ -33,15 +36,18 @@ mod loader;
 mod options;
 pub mod order;
 mod signal;
+mod state;
 mod stats;
 
 pub use batch::{Batch, BatchColumn, BatchField, BatchValues};
 pub use buffer::{ALIGNMENT, HostBuffer, HostPool};
 pub use device::{Buffer, Device};
 pub use error::{Error, Result, RowsOf};
+pub use faults::{Fault, FaultPolicy, OnFault, Remedy};
 pub use forebay_versioning::Verify;
 pub use host::HostDevice;
 pub use loader::{Batches, Loader, Next};
 pub use options::LoaderOptions;
 pub use order::{Shuffle, Tail, Window};
+pub use state::State;
 pub use stats::{Route, Stats};

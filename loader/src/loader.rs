@@ -1,10 +1,7 @@
 //! Epochs of batches over a selection.
 
 use std::{
-    sync::{
-        Arc,
-        atomic::{AtomicU64, Ordering},
-    },
+    sync::{Arc, Mutex, MutexGuard, PoisonError, atomic::Ordering},
     time::{Duration, Instant},
 };
 
@@ -13,10 +10,10 @@ use forebay_format::{Column, Layout};
 use forebay_versioning::Selection;
 
 use crate::{
-    Batch, BatchField, Error, LoaderOptions, Result, Stats,
+    Batch, BatchField, Error, Fault, LoaderOptions, Result, State, Stats,
     device::Device,
     engine::{Epoch, Job, JobColumn},
-    order::{Order, Shard, Shuffle},
+    order::{Order, Shard, Shuffle, Window},
 };
 
 /// Turns a selection into batches, epoch after epoch.
@@ -28,7 +25,8 @@ pub struct Loader {
     columns: Vec<JobColumn>,
     options: LoaderOptions,
     device: Arc<dyn Device>,
-    epoch: AtomicU64,
+    /// The epoch and the position in it that the next iteration starts at.
+    next: Mutex<(u64, u64)>,
     memory: Memory,
     process: u32,
 }
@@ -79,7 +77,7 @@ impl Loader {
             );
         }
         let mut loader = Self {
-            epoch: AtomicU64::new(options.epoch),
+            next: Mutex::new((options.epoch, 0)),
             memory: Memory::default(),
             process: std::process::id(),
             selection,
@@ -137,12 +135,54 @@ impl Loader {
     /// The epoch that the next [`iter`](Self::iter) reads.
     #[must_use]
     pub fn epoch(&self) -> u64 {
-        self.epoch.load(Ordering::SeqCst)
+        self.next().0
     }
 
-    /// Sets the epoch that the next [`iter`](Self::iter) reads. Epochs that are under way go on.
+    /// Sets the epoch that the next [`iter`](Self::iter) reads, from its start; or, if [`resume`](Self::resume) named a position in
+    /// this very epoch, from there. Epochs that are under way go on.
     pub fn set_epoch(&self, epoch: u64) {
-        self.epoch.store(epoch, Ordering::SeqCst);
+        let mut next = self.next();
+        if next.0 != epoch {
+            *next = (epoch, 0);
+        }
+    }
+
+    fn next(&self) -> MutexGuard<'_, (u64, u64)> {
+        self.next.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// The state in which `position` samples of an epoch were delivered, on all ranks together.
+    #[must_use]
+    pub fn state(&self, epoch: u64, position: u64) -> State {
+        let hex = |digest: [u8; 32]| digest.iter().map(|byte| format!("{byte:02x}")).collect();
+        State {
+            version: State::VERSION,
+            commit: self.selection.table().snapshot().id().to_string(),
+            selection: hex(self.selection.digest()),
+            shuffle: match self.options.shuffle {
+                Shuffle::Off => "off".to_owned(),
+                Shuffle::Global => "global".to_owned(),
+                Shuffle::Windowed(Window { lanes, window, unit_bytes }) => {
+                    format!("windowed({lanes}, {window}, {unit_bytes})")
+                }
+            },
+            seed: self.options.seed,
+            epoch,
+            position,
+            checksum: String::new(),
+        }
+        .seal()
+    }
+
+    /// Lets the next [`iter`](Self::iter) go on where `state` was taken, whatever the number of ranks, threads and rows of a batch
+    /// were there.
+    ///
+    /// # Errors
+    /// [`Error::State`], which names the field, if the state was damaged or is of other rows or another order; then nothing changes.
+    pub fn resume(&self, state: &State) -> Result<()> {
+        state.check(&self.state(0, 0), self.selection.len())?;
+        *self.next() = (state.epoch, state.position);
+        Ok(())
     }
 
     /// The order of an epoch.
@@ -159,7 +199,7 @@ impl Loader {
         Shard::new(self.selection.len(), options.batch_size as u64, options.rank, options.world, options.tail)
     }
 
-    /// Starts an epoch.
+    /// Starts an epoch, or goes on with the one that [`resume`](Self::resume) named.
     ///
     /// # Errors
     /// [`Error::Forked`] in a child process; [`Error::Threads`] or [`Error::Storage`] if threads can't be started.
@@ -167,18 +207,35 @@ impl Loader {
         if std::process::id() != self.process {
             return Err(Error::Forked);
         }
+        let (epoch, position) = {
+            let mut next = self.next();
+            let start = *next;
+            next.1 = 0;
+            start
+        };
+        let shard = self.shard().from(position);
         let job = Arc::new(Job {
             selection: self.selection.clone(),
             columns: self.columns.clone(),
-            order: self.order(self.epoch()),
-            shard: self.shard(),
+            order: self.order(epoch),
+            shard,
             options: self.options.clone(),
             device: self.device.clone(),
             arena_bytes: self.memory.arena_bytes,
             run_rows: self.memory.run_rows,
+            faults_allowed: self.options.faults.allowed(shard.delivered()),
         });
-        let total = job.shard.batches();
-        Ok(Batches { epoch: Epoch::start(job)?, columns: self.columns.clone(), total, delivered: 0, ended: false })
+        let (total, columns) = (shard.batches(), self.columns.clone());
+        Ok(Batches {
+            epoch: Epoch::start(job)?,
+            number: epoch,
+            shard,
+            columns,
+            total,
+            delivered: 0,
+            ended: false,
+            complete: false,
+        })
     }
 
     /// What the budget allows, or that it doesn't suffice.
@@ -237,10 +294,14 @@ fn gcd(a: u64, b: u64) -> u64 {
 #[derive(Debug)]
 pub struct Batches {
     epoch: Epoch,
+    number: u64,
+    shard: Shard,
     columns: Vec<JobColumn>,
     total: u64,
     delivered: u64,
     ended: bool,
+    /// Whether it came to its end without an error.
+    complete: bool,
 }
 
 /// What a bounded wait for a batch gave.
@@ -261,6 +322,7 @@ impl Batches {
     /// What ended the epoch early; after an error there is only [`Next::End`].
     pub fn next_within(&mut self, timeout: Duration) -> Result<Next> {
         if self.ended || (self.delivered == self.total && self.epoch.is_here()) {
+            self.complete |= !self.ended;
             self.ended = true;
             return Ok(Next::End);
         }
@@ -288,9 +350,9 @@ impl Batches {
             Err(TryRecvError::Disconnected) => return Err(died),
             Err(TryRecvError::Empty) => {}
         }
-        let started = Instant::now();
+        let (started, stage) = (Instant::now(), self.epoch.shared.stages.get(self.delivered));
         let received = batches.recv_timeout(timeout);
-        self.epoch.shared.counters.waited(started.elapsed());
+        self.epoch.shared.counters.waited(started.elapsed(), stage);
         match received {
             Ok(batch) => batch.map(Next::Batch),
             Err(RecvTimeoutError::Timeout) => Ok(Next::Pending),
@@ -308,7 +370,27 @@ impl Batches {
     #[must_use]
     pub fn stats(&self) -> Stats {
         let names = self.columns.iter().map(|column| &*column.name);
-        self.epoch.shared.counters.snapshot(names, self.epoch.shared.ledger.peak())
+        let stats = self.epoch.shared.counters.snapshot(names, self.epoch.shared.ledger.peak());
+        let (faults, planned, in_flight) = self.epoch.shared.depths();
+        let ready = self.epoch.batches().map_or(0, crossbeam_channel::Receiver::len);
+        Stats { faults, planned, in_flight, ready, ..stats }
+    }
+
+    /// The epoch, and how many samples of it all ranks together have delivered once each has taken as many batches as this one:
+    /// what [`Loader::state`] takes. After the last batch that is the start of the next epoch, and also once a rank that has no last
+    /// batch was told so.
+    #[must_use]
+    pub fn progress(&self) -> (u64, u64) {
+        match self.shard.after(self.delivered) {
+            Some(position) if !self.complete => (self.number, position),
+            _ => (self.number.saturating_add(1), 0),
+        }
+    }
+
+    /// The rows that were at fault so far, in order of the batches.
+    #[must_use]
+    pub fn faults(&self) -> Vec<Fault> {
+        self.epoch.shared.faults()
     }
 }
 

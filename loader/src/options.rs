@@ -5,7 +5,7 @@ use std::{collections::BTreeMap, time::Duration};
 use forebay_versioning::Verify;
 
 use crate::{
-    Error, Result,
+    Error, FaultPolicy, Result,
     finish::Finish,
     order::{Shuffle, Tail},
 };
@@ -47,6 +47,8 @@ pub struct LoaderOptions {
     pub memory_budget: u64,
     /// When blocks of mapped local files are checked.
     pub verify: Verify,
+    /// What happens to rows that are damaged.
+    pub faults: FaultPolicy,
     /// An epoch ends with an error when its consumer has waited this long and nothing arrived.
     pub stall_timeout: Duration,
 }
@@ -68,6 +70,7 @@ impl Default for LoaderOptions {
             io_concurrency: 64,
             memory_budget: 4 << 30,
             verify: Verify::First,
+            faults: FaultPolicy::default(),
             stall_timeout: Duration::from_secs(120),
         }
     }
@@ -94,6 +97,9 @@ impl LoaderOptions {
         }
         if self.io_concurrency == 0 {
             return fail("io_concurrency", &self.io_concurrency, "at least one request must be allowed");
+        }
+        if !(0.0..=1.0).contains(&self.faults.max_rate) {
+            return fail("faults.max_rate", &self.faults.max_rate, "it is a share of the rows, 0 to 1");
         }
         if let Some(columns) = &self.columns {
             if columns.is_empty() {

@@ -13,7 +13,7 @@ use std::time::{Duration, Instant};
 const BUCKET: &str = "forebay-test";
 
 /// The pages whose Python code must run as it is pasted.
-const SNIPPETS: &[&str] = &["README.md", "docs/python.md", "bindings/python/README.md"];
+const SNIPPETS: &[&str] = &["README.md", "docs/python.md", "docs/loading.md", "bindings/python/README.md"];
 
 #[derive(clap::Args)]
 pub(crate) struct Args {

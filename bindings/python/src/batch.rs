@@ -22,6 +22,9 @@ use crate::{
 pub(crate) type Delivered<'py> =
     (String, Bound<'py, PyAny>, Option<Bound<'py, Tensor>>, Option<Bound<'py, Tensor>>, Option<Bound<'py, Tensor>>);
 
+/// What the weights of a batch's rows are called: 1 for those that count, 0 for masked ones.
+const SAMPLE_WEIGHT: &str = "sample_weight";
+
 fn host(buffer: Buffer) -> Result<HostBuffer> {
     buffer.into_host().ok_or_else(|| Error::internal("texts came in memory of a device"))
 }
@@ -54,7 +57,15 @@ fn tensor<'py>(py: Python<'py>, memory: Arc<Memory>, dtype: DType, shape: Vec<us
 /// The columns of a loader's batch.
 pub(crate) fn of_loader<'py>(py: Python<'py>, batch: Batch, columns: &[Column]) -> Result<Vec<Delivered<'py>>> {
     let rows = batch.rows.len();
-    batch.columns.into_iter().zip(columns).map(|(delivered, column)| of_column(py, delivered, column, rows)).collect()
+    let delivered = batch.columns.into_iter().zip(columns);
+    let mut delivered: Vec<_> =
+        delivered.map(|(delivered, column)| of_column(py, delivered, column, rows)).collect::<Result<_>>()?;
+    if let Some(mask) = batch.mask {
+        let weights = mask.iter().flat_map(|counts| f32::from(u8::from(*counts)).to_le_bytes()).collect();
+        let weights = tensor(py, Arc::new(Memory::of_vec(weights)), DType::F32, vec![rows])?;
+        delivered.push((SAMPLE_WEIGHT.to_owned(), weights.into_any(), None, None, None));
+    }
+    Ok(delivered)
 }
 
 fn of_column<'py>(py: Python<'py>, delivered: BatchColumn, column: &Column, rows: usize) -> Result<Delivered<'py>> {

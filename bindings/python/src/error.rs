@@ -219,6 +219,8 @@ fn of_loader(error: &LoaderError) -> &'static str {
         LoaderError::Data(error) => of_format(error),
         LoaderError::Storage(error) => of_storage(error),
         LoaderError::Finish { .. } => "TransformError",
+        LoaderError::State { .. } => "StateError",
+        LoaderError::TooManyFaults { .. } => "CorruptError",
         LoaderError::Died { .. } => "InternalError",
         _ => "LoaderError",
     }

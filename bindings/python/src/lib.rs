@@ -6,7 +6,7 @@
 //! |---|---|
 //! | `session` | a lake opened at a version; what waits for a commit (`append`) |
 //! | `rows`, `filter` | rows of a table, by number or by what a function says |
-//! | `loader`, `transform` | epochs of batches; what is done to their images |
+//! | `loader`, `report`, `transform` | epochs of batches; what is known of them; what is done to their images |
 //! | `dlpack`, `array` | memory of Rust as tensors of Python, without a copy |
 //! | `fork`, `wait` | what holds after a fork; waiting without the GIL |
 
@@ -20,6 +20,7 @@ mod filter;
 mod fork;
 mod gpu;
 mod loader;
+mod report;
 mod rows;
 mod schema;
 mod session;

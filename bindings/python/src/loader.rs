@@ -1,11 +1,14 @@
 //! Epochs of batches.
 
-use std::sync::{Arc, Mutex};
+use std::{
+    sync::{Arc, Mutex},
+    time::Duration,
+};
 
 use forebay_format::{Column, Dim};
 use forebay_gpu::{CachingDevice, CudaLoaderDevice};
 use forebay_loader::{
-    BatchField, Device, HostDevice, LoaderOptions, Next, Stats,
+    BatchField, Device, HostDevice, LoaderOptions, Next, OnFault, Verify,
     order::{Shuffle, Tail, Window},
 };
 use pyo3::{prelude::*, types::PyDict};
@@ -14,7 +17,7 @@ use crate::{
     batch::{self, Delivered},
     error::{Error, Result},
     fork::Owned,
-    gpu,
+    gpu, report,
     rows::Rows,
     session::lock,
     transform::Transform,
@@ -126,10 +129,37 @@ fn shuffle((name, lanes, window, unit_bytes): PlainShuffle) -> Result<Shuffle> {
     }
 }
 
+fn verify(name: &str) -> Result<Verify> {
+    match name {
+        "first" => Ok(Verify::First),
+        "always" => Ok(Verify::Always),
+        "never" => Ok(Verify::Never),
+        other => Err(Error::argument(format!("verify = '{other}': it is 'first', 'always' or 'never'"))),
+    }
+}
+
+fn on_fault(name: &str) -> Result<OnFault> {
+    match name {
+        "fail" => Ok(OnFault::Fail),
+        "skip" => Ok(OnFault::Skip),
+        "substitute" => Ok(OnFault::Substitute),
+        other => Err(Error::argument(format!("on_fault = '{other}': it is 'fail', 'skip' or 'substitute'"))),
+    }
+}
+
+fn tail(name: &str) -> Result<Tail> {
+    match name {
+        "drop" => Ok(Tail::Drop),
+        "short" => Ok(Tail::Short),
+        "pad" => Ok(Tail::Pad),
+        other => Err(Error::argument(format!("there is no tail '{other}'"))),
+    }
+}
+
 #[pymethods]
 impl Loader {
     #[new]
-    #[pyo3(signature = (rows, *, columns, batch_size, shuffle, seed, rank, world_size, drop_last, transforms, num_workers=None, prefetch_factor=None, memory_budget=None, device=None, device_cache=None, copied=false))]
+    #[pyo3(signature = (rows, *, columns, batch_size, shuffle, seed, rank, world_size, tail, transforms, verify, on_fault, max_faults=None, max_fault_rate=None, stall_timeout=None, num_workers=None, prefetch_factor=None, memory_budget=None, device=None, device_cache=None, copied=false))]
     #[allow(clippy::too_many_arguments, reason = "they are Python's keyword arguments")]
     fn new(
         py: Python<'_>,
@@ -140,8 +170,13 @@ impl Loader {
         seed: u64,
         rank: u32,
         world_size: u32,
-        drop_last: bool,
+        tail: &str,
         transforms: Vec<Transform>,
+        verify: &str,
+        on_fault: &str,
+        max_faults: Option<u64>,
+        max_fault_rate: Option<f64>,
+        stall_timeout: Option<f64>,
         num_workers: Option<usize>,
         prefetch_factor: Option<usize>,
         memory_budget: Option<u64>,
@@ -157,9 +192,17 @@ impl Loader {
             rank,
             world: world_size,
             finishes: transforms.into_iter().map(Transform::into_finish).collect::<Result<_>>()?,
-            tail: if drop_last { Tail::Drop } else { Tail::Short },
+            tail: self::tail(tail)?,
+            verify: self::verify(verify)?,
             ..LoaderOptions::default()
         };
+        options.faults.on_fault = self::on_fault(on_fault)?;
+        options.faults.max_faults = max_faults.unwrap_or(options.faults.max_faults);
+        options.faults.max_rate = max_fault_rate.unwrap_or(options.faults.max_rate);
+        if let Some(seconds) = stall_timeout {
+            options.stall_timeout = Duration::try_from_secs_f64(seconds)
+                .map_err(|error| Error::argument(format!("stall_timeout = {seconds}: {error}")))?;
+        }
         options.prefetch = prefetch_factor.unwrap_or(options.prefetch);
         options.memory_budget = memory_budget.unwrap_or(options.memory_budget);
         let copy_threads = num_workers.unwrap_or(0);
@@ -187,19 +230,38 @@ impl Loader {
         self.length
     }
 
-    /// The batches of an epoch.
-    fn iter(&self, py: Python<'_>, epoch: u64) -> Result<Batches> {
+    /// The state in which so many samples of an epoch were delivered.
+    fn state<'py>(&self, py: Python<'py>, epoch: u64, position: u64) -> Result<Bound<'py, PyDict>> {
+        report::state(py, &self.open(py)?.loader.state(epoch, position))
+    }
+
+    /// The epoch and the position of a state, if it fits.
+    fn check(&self, py: Python<'_>, state: report::PlainState) -> Result<(u64, u64)> {
+        let open = self.open(py)?;
+        let state = state.into();
+        let _starting = lock(&open.starting);
+        open.loader.resume(&state)?;
+        open.loader.resume(&open.loader.state(0, 0))?;
+        Ok((state.epoch, state.position))
+    }
+
+    /// The batches of an epoch, from a position on.
+    #[pyo3(signature = (epoch, position=0))]
+    fn iter(&self, py: Python<'_>, epoch: u64, position: u64) -> Result<Batches> {
         let open = self.open(py)?;
         let batches = detached(py, || {
-            // The epoch is a property of the loader: two threads must not mix theirs.
+            // Where to start is a property of the loader: two threads must not mix theirs.
             let _starting = lock(&open.starting);
-            open.loader.set_epoch(epoch);
+            open.loader.resume(&open.loader.state(epoch, position))?;
             Ok(open.loader.iter()?)
         })?;
         let (columns, device) = (open.columns.clone(), open.device.clone());
         Ok(Batches { columns, device, inner: Owned::new(Mutex::new(Some(batches))) })
     }
 }
+
+/// The last counts of an epoch, and its faults.
+type Last<'py> = (Bound<'py, PyDict>, Vec<Bound<'py, PyDict>>);
 
 /// One pass over an epoch.
 #[pyclass(frozen, module = "forebay._forebay")]
@@ -236,15 +298,28 @@ impl Batches {
         next.map(|batch| batch::of_loader(py, batch, &self.columns)).transpose()
     }
 
-    /// Stops the epoch and waits for its threads, without the GIL. Gives the last counts; None in a forked child, which has no part
-    /// in the epoch.
-    fn close<'py>(&self, py: Python<'py>) -> Result<Option<Bound<'py, PyDict>>> {
+    /// Stops the epoch and waits for its threads, without the GIL. Gives the last counts and the faults; None in a forked child, which
+    /// has no part in the epoch.
+    fn close<'py>(&self, py: Python<'py>) -> Result<Option<Last<'py>>> {
         let Ok(inner) = self.inner() else { return Ok(None) };
         let last = detached(py, || {
             let batches = lock(inner).take();
-            Ok(batches.map(|batches| batches.stats()))
+            Ok(batches.map(|batches| (batches.stats(), batches.faults())))
         })?;
-        last.map(|stats| self.to_dict(py, stats)).transpose()
+        last.map(|(stats, faults)| Ok((self.to_dict(py, stats)?, report::faults(py, &faults)?))).transpose()
+    }
+
+    /// The epoch and the samples of it that were delivered, on all ranks together.
+    fn progress(&self, py: Python<'_>) -> Result<Option<(u64, u64)>> {
+        let inner = self.inner()?;
+        detached(py, || Ok(lock(inner).as_ref().map(forebay_loader::Batches::progress)))
+    }
+
+    /// The rows that were at fault so far; none once closed.
+    fn faults<'py>(&self, py: Python<'py>) -> Result<Vec<Bound<'py, PyDict>>> {
+        let inner = self.inner()?;
+        let faults = detached(py, || Ok(lock(inner).as_ref().map(forebay_loader::Batches::faults)))?;
+        report::faults(py, &faults.unwrap_or_default())
     }
 
     /// Counts of this epoch so far; empty once closed.
@@ -256,31 +331,12 @@ impl Batches {
 }
 
 impl Batches {
-    fn to_dict<'py>(&self, py: Python<'py>, stats: Stats) -> Result<Bound<'py, PyDict>> {
-        let dict = to_dict(py, stats)?;
+    fn to_dict<'py>(&self, py: Python<'py>, stats: forebay_loader::Stats) -> Result<Bound<'py, PyDict>> {
+        let dict = report::stats(py, stats)?;
         if let Some(cuda) = &self.device {
             let cache = cuda.caching.as_ref().map(|caching| caching.cache_stats());
             dict.set_item("device", gpu::stats(py, &cuda.device.stats(), cache.as_ref())?)?;
         }
         Ok(dict)
     }
-}
-
-fn to_dict(py: Python<'_>, stats: Stats) -> Result<Bound<'_, PyDict>> {
-    let dict = PyDict::new(py);
-    dict.set_item("batches", stats.batches)?;
-    dict.set_item("rows", stats.rows)?;
-    dict.set_item("bytes", stats.bytes)?;
-    dict.set_item("requests", stats.requests)?;
-    dict.set_item("fetched", stats.fetched)?;
-    dict.set_item("waits", stats.waits)?;
-    dict.set_item("waited", stats.waited.as_secs_f64())?;
-    dict.set_item("gathering", stats.gathering.as_secs_f64())?;
-    dict.set_item("peak_bytes", stats.peak_bytes)?;
-    let routes = PyDict::new(py);
-    for (column, route) in stats.routes {
-        routes.set_item(column, route.name())?;
-    }
-    dict.set_item("routes", routes)?;
-    Ok(dict)
 }

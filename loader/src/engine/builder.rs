@@ -1,7 +1,6 @@
 //! Gathers batches in order, as their blocks arrive.
 
 use std::{
-    collections::HashMap,
     sync::{Arc, atomic::Ordering},
     time::{Duration, Instant},
 };
@@ -11,14 +10,15 @@ use forebay_versioning::OpenFile;
 
 use super::{
     Job, JobColumn, Shared,
-    atom::Block,
     cache::{Failure, Slot},
+    draft::{Draft, batch_column},
     turn::{EndOnPanic, Turn},
 };
 use crate::{
-    Batch, BatchColumn, BatchValues, Error, Result,
-    device::{ColumnPlan, Finishing, GatherPlan, Gathered, MappedColumn, PlanLayout, Region, Source},
+    Batch, Error, Fault, Result,
+    device::{ArenaRegion, ColumnPlan, Finishing, GatherPlan, MappedColumn, PlanLayout, Region, Source},
     finish::Prepared,
+    stats::Stage,
 };
 
 /// A batch whose rows are known and on their way.
@@ -27,6 +27,8 @@ pub(crate) struct Planned {
     pub(crate) step: u64,
     pub(crate) positions: Vec<u64>,
     pub(crate) rows: Vec<u64>,
+    /// Whether each row counts.
+    pub(crate) mask: Vec<bool>,
     /// The rows of each column.
     pub(crate) columns: Vec<Places>,
 }
@@ -60,14 +62,29 @@ pub(crate) enum Place {
         /// For a nullable column the bitmap; `None` if all rows around are valid.
         validity: Option<Arc<Slot>>,
     },
+    /// In a buffer of its own.
+    Held(Held),
+    /// Zeros, empty or null.
+    Masked,
+    /// Nowhere: its file can't be opened.
+    Failed(Failure),
+}
+
+/// A row's value in a buffer of its own.
+#[derive(Clone, Debug)]
+pub(crate) struct Held {
+    pub(crate) region: Arc<ArenaRegion>,
+    pub(crate) length: usize,
+    pub(crate) shape: Vec<u32>,
+    pub(crate) valid: bool,
 }
 
 /// Builds batches. Several builders of an epoch take turns: each builds its batch beside the others and hands it over
 /// when it is its turn, so that the device's threads find the next batch while the last rows of one are copied.
 #[derive(Clone, Debug)]
 pub(crate) struct Builder {
-    job: Arc<Job>,
-    shared: Arc<Shared>,
+    pub(super) job: Arc<Job>,
+    pub(super) shared: Arc<Shared>,
     plans: Receiver<(u64, Result<Planned>)>,
     batches: Sender<Result<Batch>>,
     turn: Arc<Turn>,
@@ -75,10 +92,16 @@ pub(crate) struct Builder {
 
 /// Why a batch could not be built.
 #[derive(Debug)]
-enum Cause {
+pub(super) enum Cause {
     Error(Error),
     /// A request failed, perhaps for an earlier batch as well, whose error it then is.
     Request(Failure),
+    /// A value of a row of the batch is at fault, in this column.
+    Row {
+        row: usize,
+        column: usize,
+        error: Error,
+    },
 }
 
 impl From<Error> for Cause {
@@ -98,6 +121,7 @@ impl Cause {
         match self {
             Self::Error(error) => error,
             Self::Request(failure) => failure.into_error(),
+            Self::Row { error, .. } => error,
         }
     }
 }
@@ -125,6 +149,12 @@ impl Builder {
             if !self.turn.wait(step) {
                 return;
             }
+            self.shared.stages.set(step, Stage::Planning);
+            // In order, so that it is always the same fault that is one too many.
+            let built = built.and_then(|(batch, faults)| {
+                self.shared.note(faults, self.job.faults_allowed)?;
+                Ok(batch)
+            });
             let failed = built.is_err();
             if failed || self.shared.is_cancelled() {
                 // What comes after a failed batch isn't delivered.
@@ -138,24 +168,42 @@ impl Builder {
         }
     }
 
-    fn build(&self, planned: Planned) -> Result<Batch, Cause> {
+    fn build(&self, mut planned: Planned) -> Result<(Batch, Vec<Fault>), Cause> {
+        let step = planned.step;
+        self.shared.stages.set(step, Stage::Fetching);
         self.wait(&planned)?;
-        let rows = planned.rows.len();
-        let mut plan = GatherPlan { rows, columns: Vec::with_capacity(planned.columns.len()) };
-        for (column, places) in self.job.columns.iter().zip(&planned.columns) {
-            let mut column_plan = self.column_plan(column, places)?;
-            if let Some(finish) = &column.finish {
-                column_plan.finishing = Some(self.finishing(finish, &planned.positions, &column_plan.layout)?);
-            }
-            plan.columns.push(column_plan);
+        self.shared.stages.set(step, Stage::Gathering);
+        let tolerates = self.job.options.faults.tolerates();
+        let mut faults = Vec::new();
+        if tolerates {
+            self.mend_failed(&mut planned, &mut faults)?;
         }
-        drop(planned.columns);
-        let layouts: Vec<_> = plan.columns.iter().map(|column| column.layout.clone()).collect();
-        let bytes: usize = plan.columns.iter().map(ColumnPlan::delivered).sum();
-        let started = Instant::now();
-        let gathered = self.job.device.gather(plan)?;
-        self.shared.counters.gathered(started.elapsed());
-        self.shared.counters.bytes.fetch_add(bytes as u64, Ordering::Relaxed);
+        let rows = planned.positions.len();
+        let (gathered, layouts) = loop {
+            let plan = match self.plan(&planned) {
+                Err(Cause::Row { row, column, error }) if tolerates => {
+                    self.mend(&mut planned, row, &[(column, error.to_string())], &mut faults)?;
+                    continue;
+                }
+                other => other?,
+            };
+            let layouts: Vec<_> = plan.columns.iter().map(|column| column.layout.clone()).collect();
+            let bytes: usize = plan.columns.iter().map(ColumnPlan::delivered).sum();
+            let started = Instant::now();
+            let gathered = self.job.device.gather(plan);
+            self.shared.counters.gathered(started.elapsed());
+            match gathered {
+                Err(error) if tolerates && error.is_of_row() => {
+                    if !self.mend_mapped(&mut planned, &mut faults)? {
+                        return Err(error.into());
+                    }
+                }
+                gathered => {
+                    self.shared.counters.bytes.fetch_add(bytes as u64, Ordering::Relaxed);
+                    break (gathered?, layouts);
+                }
+            }
+        };
         if gathered.len() != layouts.len() {
             let reason = format!("{} columns instead of {}", gathered.len(), layouts.len());
             return Err(Error::Device { reason }.into());
@@ -163,20 +211,42 @@ impl Builder {
         let columns = self.job.columns.iter().zip(gathered.into_iter().zip(layouts));
         let columns = columns.map(|(column, (gathered, layout))| batch_column(column, rows, gathered, layout));
         let columns = columns.collect::<Result<_>>()?;
-        Ok(Batch { step: planned.step, positions: planned.positions, rows: planned.rows, columns })
+        let Planned { step, positions, rows, mask, .. } = planned;
+        Ok((Batch { step, positions, rows, mask: self.job.masks().then_some(mask), columns }, faults))
+    }
+
+    /// Where all rows of a batch are, and what is done to them.
+    fn plan(&self, planned: &Planned) -> Result<GatherPlan, Cause> {
+        let rows = planned.positions.len();
+        let mut plan = GatherPlan { rows, columns: Vec::with_capacity(planned.columns.len()) };
+        for (number, (column, places)) in self.job.columns.iter().zip(&planned.columns).enumerate() {
+            let mut column_plan = self.column_plan(column, places)?;
+            if let Some(finish) = &column.finish {
+                let finishing = self.finishing(finish, &planned.positions, &column_plan.layout);
+                column_plan.finishing =
+                    Some(finishing.map_err(|(row, error)| Cause::Row { row, column: number, error })?);
+            }
+            plan.columns.push(column_plan);
+        }
+        Ok(plan)
     }
 
     /// Waits until all blocks of a batch are there.
     fn wait(&self, planned: &Planned) -> Result<(), Cause> {
         let slots = || planned.columns.iter().flat_map(|places| &places.rows).flat_map(Place::slots);
         let mut missing: Vec<&Slot> = slots().map(|slot| &**slot).collect();
+        let tolerates = self.job.options.faults.tolerates();
         let (mut answered, mut since) = (self.shared.answered.load(Ordering::SeqCst), Instant::now());
         loop {
             let seen = self.shared.signal.now();
             let mut still = Vec::new();
             for slot in missing {
-                if slot.get()?.is_none() {
-                    still.push(slot);
+                match slot.get() {
+                    Ok(Some(_)) => {}
+                    Ok(None) => still.push(slot),
+                    // It is dealt with when all have arrived or failed.
+                    Err(failure) if tolerates && failure.cause().is_some() => {}
+                    Err(failure) => return Err(failure.into()),
                 }
             }
             missing = still;
@@ -233,13 +303,34 @@ impl Builder {
                         validity.push(u8::from(valid));
                     }
                 }
+                Place::Held(held) => {
+                    draft.held(&held.region, held.length, &held.shape);
+                    if let Some(validity) = &mut draft.validity {
+                        validity.push(u8::from(held.valid));
+                    }
+                }
+                Place::Masked => {
+                    match self.zeros(column)? {
+                        Some((region, length, shape)) => draft.held(&region, length, &shape),
+                        None => draft.nothing(),
+                    }
+                    if let Some(validity) = &mut draft.validity {
+                        validity.push(0);
+                    }
+                }
+                Place::Failed(failure) => return Err(failure.clone().into()),
             }
         }
         Ok(draft.finish(column))
     }
 
-    /// The part of each row of a batch that is taken.
-    fn finishing(&self, finish: &Arc<Prepared>, positions: &[u64], layout: &PlanLayout) -> Result<Finishing> {
+    /// The part of each row of a batch that is taken; or which row has none.
+    fn finishing(
+        &self,
+        finish: &Arc<Prepared>,
+        positions: &[u64],
+        layout: &PlanLayout,
+    ) -> Result<Finishing, (usize, Error)> {
         let window = |(row, position): (usize, &u64)| {
             let size = match (finish.size(), layout) {
                 (Some(size), _) => size,
@@ -249,129 +340,19 @@ impl Builder {
                 }
                 (None, PlanLayout::Fixed { .. }) => [0, 0],
             };
-            finish.window(self.job.order.sample_seed(*position), size)
+            finish.window(self.job.order.sample_seed(*position), size).map_err(|error| (row, error))
         };
-        let windows = positions.iter().enumerate().map(window).collect::<Result<_>>()?;
+        let windows = positions.iter().enumerate().map(window).collect::<Result<_, _>>()?;
         Ok(Finishing { prepared: finish.clone(), windows })
     }
 }
 
 impl Place {
-    fn slots(&self) -> impl Iterator<Item = &Arc<Slot>> {
+    pub(super) fn slots(&self) -> impl Iterator<Item = &Arc<Slot>> {
         let (values, validity) = match self {
-            Self::Mapped { .. } => (None, None),
             Self::Fetched { values, validity, .. } => (values.as_ref(), validity.as_ref()),
+            Self::Mapped { .. } | Self::Held(_) | Self::Masked | Self::Failed(_) => (None, None),
         };
         values.into_iter().chain(validity)
     }
-}
-
-/// A column plan in the making.
-struct Draft {
-    regions: Vec<Region>,
-    /// Regions by the address of their arena buffer.
-    known: HashMap<usize, u32>,
-    last: Option<(usize, u32)>,
-    sources: Vec<Source>,
-    validity: Option<Vec<u8>>,
-    ragged: bool,
-    offsets: Vec<u64>,
-    shapes: Vec<u32>,
-}
-
-impl Draft {
-    fn new(column: &JobColumn, rows: usize) -> Self {
-        let ragged = matches!(column.column.layout(), forebay_format::Layout::Ragged { .. });
-        Self {
-            regions: Vec::new(),
-            known: HashMap::new(),
-            last: None,
-            sources: Vec::with_capacity(rows),
-            validity: column.column.nullable.then(|| Vec::with_capacity(rows)),
-            ragged,
-            offsets: if ragged { vec![0] } else { Vec::new() },
-            shapes: Vec::new(),
-        }
-    }
-
-    fn region(&mut self, address: usize, make: impl FnOnce() -> Region) -> u32 {
-        if let Some((last, region)) = self.last
-            && last == address
-        {
-            return region;
-        }
-        let next = self.regions.len() as u32;
-        let region = *self.known.entry(address).or_insert(next);
-        if region == next {
-            self.regions.push(make());
-        }
-        self.last = Some((address, region));
-        region
-    }
-
-    /// Adds a row of a block, or one without bytes.
-    fn fetched(&mut self, row: u32, block: Option<&Block>) {
-        let Some(block) = block else {
-            self.sources.push(Source::NOWHERE);
-            return;
-        };
-        let arena = block.region();
-        let region = self.region(Arc::as_ptr(arena) as usize, || Region::Arena(arena.clone()));
-        let place = block.place(row);
-        self.sources.push(Source { region, at: place.start as u64 });
-        if self.ragged {
-            let end = self.offsets.last().copied().unwrap_or(0) + place.len() as u64;
-            self.offsets.push(end);
-            self.shapes.extend(block.shape(row));
-        }
-    }
-
-    fn finish(self, column: &JobColumn) -> ColumnPlan {
-        let layout = match column.column.layout() {
-            forebay_format::Layout::Fixed { row_bytes } => {
-                PlanLayout::Fixed { row_bytes, shape: fixed_shape(&column.column) }
-            }
-            forebay_format::Layout::Ragged { .. } => PlanLayout::Ragged { offsets: self.offsets, shapes: self.shapes },
-        };
-        ColumnPlan {
-            name: column.name.clone(),
-            field: column.column.field,
-            dtype: column.column.dtype,
-            layout,
-            regions: self.regions,
-            sources: self.sources,
-            validity: self.validity,
-            finishing: None,
-        }
-    }
-}
-
-fn fixed_shape(column: &forebay_format::Column) -> Arc<[usize]> {
-    let length = |dim: &forebay_format::Dim| match dim {
-        forebay_format::Dim::Fixed(length) => *length as usize,
-        forebay_format::Dim::Free => 0,
-    };
-    column.shape.iter().map(length).collect()
-}
-
-fn batch_column(column: &JobColumn, rows: usize, gathered: Gathered, layout: PlanLayout) -> Result<BatchColumn> {
-    let dtype = column.finish.as_ref().map_or(column.column.dtype, |finish| finish.number().dtype());
-    let finished = column.finish.as_ref().map(|finish| finish.shape());
-    let values = match (layout, gathered.offsets) {
-        (_, _) if finished.is_some() => {
-            let shape = std::iter::once(rows).chain(finished.into_iter().flatten()).collect();
-            BatchValues::Fixed { shape, buffer: gathered.values }
-        }
-        (PlanLayout::Fixed { shape, .. }, _) => {
-            let shape = std::iter::once(rows).chain(shape.iter().copied()).collect();
-            BatchValues::Fixed { shape, buffer: gathered.values }
-        }
-        (PlanLayout::Ragged { shapes, .. }, Some(offsets)) => {
-            BatchValues::Ragged { offsets, shapes, bytes: gathered.values }
-        }
-        (PlanLayout::Ragged { .. }, None) => {
-            return Err(Error::Device { reason: format!("no offsets for column '{}'", column.name) });
-        }
-    };
-    Ok(BatchColumn { name: column.name.clone(), dtype, values, validity: gathered.validity })
 }

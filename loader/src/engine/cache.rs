@@ -16,18 +16,28 @@ pub(crate) struct Slot {
     request: Arc<str>,
 }
 
-/// Why blocks of one request didn't arrive. Several batches may ask; the first of them in order takes the error.
+/// Why blocks of one request didn't arrive. Several batches may ask.
 #[derive(Clone, Debug)]
-pub(crate) struct Failure(Arc<Mutex<Option<Error>>>);
+pub(crate) struct Failure {
+    error: Arc<Mutex<Option<Error>>>,
+    /// What went wrong, if it is the rows that are at fault.
+    cause: Option<Arc<str>>,
+}
 
 impl Failure {
     pub(crate) fn new(error: Error) -> Self {
-        Self(Arc::new(Mutex::new(Some(error))))
+        let cause = error.is_of_row().then(|| error.to_string().into());
+        Self { error: Arc::new(Mutex::new(Some(error))), cause }
     }
 
-    /// The error. It ends the epoch, so nobody asks a second time.
+    /// What went wrong, if it is the rows that are at fault.
+    pub(crate) fn cause(&self) -> Option<&Arc<str>> {
+        self.cause.as_ref()
+    }
+
+    /// The error. It ends the epoch: the first batch in order takes it, and nobody asks a second time.
     pub(crate) fn into_error(self) -> Error {
-        let error = self.0.lock().unwrap_or_else(PoisonError::into_inner).take();
+        let error = self.error.lock().unwrap_or_else(PoisonError::into_inner).take();
         error.unwrap_or(Error::Died { thread: "fetch" })
     }
 }

@@ -4,8 +4,9 @@
 
 use std::{
     collections::{BTreeSet, HashSet},
+    iter::repeat_n,
     sync::{Arc, atomic::Ordering},
-    time::Duration,
+    time::{Duration, Instant},
 };
 
 use crossbeam_channel::Sender;
@@ -17,10 +18,10 @@ use super::{
     ahead::Ahead,
     atom::Atom,
     builder::{Place, Places, Planned},
-    cache::{Cache, Slot},
+    cache::{Cache, Failure, Slot},
     fetch::{Extent, LATER, Limits, Part},
 };
-use crate::{Error, LoaderOptions, Result, ledger::Reservation, stats::Route};
+use crate::{Batch, Error, LoaderOptions, Result, ledger::Reservation, stats::Route};
 
 /// How many plans may wait to be gathered: enough for the requests in flight to find work, also with small batches.
 pub(crate) fn lookahead(options: &LoaderOptions) -> usize {
@@ -36,8 +37,8 @@ pub(crate) struct Feeder {
     limits: Arc<Limits>,
     cache: Cache,
     ahead: Ahead,
-    /// By column and fragment.
-    files: Vec<Vec<Option<FileColumn>>>,
+    /// By column and fragment. Files that can't be opened are kept if that is put up with.
+    files: Vec<Vec<Option<Result<FileColumn, Failure>>>>,
     /// Whether any column has rows that aren't in mapped files.
     fetches: bool,
 }
@@ -87,9 +88,11 @@ impl Feeder {
             let Some(planned) = self.plan(step).transpose() else { return };
             let failed = planned.is_err();
             self.shared.planned.fetch_add(1, Ordering::SeqCst);
+            let started = Instant::now();
             if self.plans.send((step, planned)).is_err() || failed {
                 return;
             }
+            self.shared.counters.ahead(started.elapsed());
         }
     }
 
@@ -101,9 +104,17 @@ impl Feeder {
         if open.is_none() || (self.fetches && self.request_batch(step, &positions, &indexes)?.is_none()) {
             return Ok(None);
         }
-        let columns =
+        let mut columns: Vec<Places> =
             (0..self.job.columns.len()).map(|column| self.places(column, &locations)).collect::<Result<_>>()?;
-        Ok(Some(Planned { step, positions, rows, columns }))
+        let (mut positions, mut rows, mut mask) = (positions, rows, vec![true; indexes.len()]);
+        let padding = self.job.shard.padding(step);
+        positions.extend(repeat_n(Batch::NO_ROW, padding));
+        rows.extend(repeat_n(Batch::NO_ROW, padding));
+        mask.extend(repeat_n(false, padding));
+        for places in &mut columns {
+            places.rows.extend((0..padding).map(|_| Place::Masked));
+        }
+        Ok(Some(Planned { step, positions, rows, mask, columns }))
     }
 
     fn locate(&self, indexes: &[u64]) -> Result<(Vec<u64>, Vec<Location>)> {
@@ -138,7 +149,9 @@ impl Feeder {
         });
         match opened {
             None => return Ok(None),
-            Some(Ok(opened)) => opened?,
+            Some(Ok(Err(error))) if !job.options.faults.tolerates() => return Err(error.into()),
+            // If one of them is damaged, that is found below, where it is known which.
+            Some(Ok(_)) => {}
             Some(Err(_)) => {
                 let fragments = sources.iter().filter_map(|(source, _)| table.fragments().get(*source));
                 let files = fragments.flat_map(|fragment| &fragment.files);
@@ -147,26 +160,34 @@ impl Feeder {
             }
         }
         for (source, number) in sources {
-            let column = &job.columns[number];
-            let file = table.file(source, column.field());
-            let file = self.runtime.block_on(file)?;
-            let known = file.position(column.field()).map(|position| (position, &file.index().columns()[position]));
-            let Some((position, index)) = known else {
-                let reason = format!("it lacks column '{}'", column.name);
-                return Err(forebay_versioning::Error::Inconsistent { path: file.path().to_owned(), reason }.into());
+            let opened = match self.open_file(source, number) {
+                Err(error) if job.options.faults.tolerates() && error.is_of_row() => Err(Failure::new(error)),
+                opened => Ok(opened?),
             };
-            let local = file.map().is_some();
-            let mapped = local && index.direct().is_some() && !column.column.nullable;
-            let route = match (mapped, local) {
-                (true, _) => Route::Mapped,
-                (false, true) => Route::Decoded,
-                (false, false) => Route::Fetched,
-            };
-            self.shared.counters.route(number, route);
-            self.fetches |= !mapped;
-            self.files[number][source] = Some(FileColumn { file, position, mapped });
+            self.fetches |= opened.as_ref().is_ok_and(|file| !file.mapped);
+            self.files[number][source] = Some(opened);
         }
         Ok(Some(()))
+    }
+
+    /// Opens the file of a column in a source, which is mostly open already.
+    fn open_file(&self, source: usize, number: usize) -> Result<FileColumn> {
+        let (table, column) = (self.job.selection.table(), &self.job.columns[number]);
+        let file = self.runtime.block_on(table.file(source, column.field()))?;
+        let known = file.position(column.field()).map(|position| (position, &file.index().columns()[position]));
+        let Some((position, index)) = known else {
+            let reason = format!("it lacks column '{}'", column.name);
+            return Err(forebay_versioning::Error::Inconsistent { path: file.path().to_owned(), reason }.into());
+        };
+        let local = file.map().is_some();
+        let mapped = local && index.direct().is_some() && !column.column.nullable;
+        let route = match (mapped, local) {
+            (true, _) => Route::Mapped,
+            (false, true) => Route::Decoded,
+            (false, false) => Route::Fetched,
+        };
+        self.shared.counters.route(number, route);
+        Ok(FileColumn { file, position, mapped })
     }
 
     /// Requests what a batch needs and wasn't requested before, and what travels with it.
@@ -211,8 +232,9 @@ impl Feeder {
         for (column, needs) in needs.iter_mut().enumerate() {
             for location in &locations {
                 let cell = self.cell(column, *location);
-                let file = self.file(column, cell.fragment)?;
-                if !file.mapped {
+                if let Ok(file) = self.file(column, cell.fragment)?
+                    && !file.mapped
+                {
                     needs.extend(file.atoms(column, cell));
                 }
             }
@@ -223,7 +245,9 @@ impl Feeder {
     /// Announces the uses, and requests the blocks that nobody has requested.
     fn request(&mut self, needs: Vec<Vec<Atom>>, urgent: bool) -> Step<()> {
         for (column, atoms) in needs.into_iter().enumerate() {
+            let uses = atoms.len();
             let mut missing: Vec<Atom> = atoms.into_iter().filter(|atom| self.cache.announce(atom)).collect();
+            self.shared.counters.blocks(missing.len(), uses - missing.len());
             missing.sort_unstable_by_key(|atom| (atom.key.fragment, atom.stored.start));
             for atoms in coalesce(missing) {
                 if self.send(column, atoms, urgent)?.is_none() {
@@ -263,7 +287,9 @@ impl Feeder {
         let Some((first, last)) = atoms.first().zip(atoms.last()) else { return Ok(Some(())) };
         let range = first.stored.start..last.stored.end;
         let rows = first.rows.start..last.rows.end.max(first.rows.end);
-        let FileColumn { file, position, .. } = self.file(column, first.key.fragment as usize)?;
+        let Ok(FileColumn { file, position, .. }) = self.file(column, first.key.fragment as usize)? else {
+            return Err(Error::Died { thread: "feeder" });
+        };
         let label: Arc<str> = format!("{} bytes {}..{}", file.path(), range.start, range.end).into();
         let cost = atoms.iter().map(Atom::cost).sum();
         let Some(reservation) = self.reserve(cost) else { return Ok(None) };
@@ -281,7 +307,8 @@ impl Feeder {
             shared = share;
         }
         let name = self.job.columns[column].name.clone();
-        let extent = Extent { column: name, file, position, range, rows, parts, reservation, urgent };
+        let extent =
+            Extent { column: name, file, position, range, rows, parts, reservation: reservation.into(), urgent };
         self.shared.requested.fetch_add(1, Ordering::SeqCst);
         self.runtime.spawn(extent.run(self.job.clone(), self.shared.clone(), self.limits.clone()));
         Ok(Some(()))
@@ -306,7 +333,9 @@ impl Feeder {
                     return Some(self.shared.ledger.overdraw(bytes));
                 }
             }
+            let started = Instant::now();
             self.shared.signal.wait(seen, TICK);
+            self.shared.counters.short_of_memory(started.elapsed());
         }
     }
 
@@ -322,7 +351,13 @@ impl Feeder {
                 places.rows.push(Place::Mapped { file, row });
                 continue;
             }
-            let file = self.file(column, cell.fragment)?;
+            let file = match self.file(column, cell.fragment)? {
+                Ok(file) => file,
+                Err(failure) => {
+                    places.rows.push(Place::Failed(failure));
+                    continue;
+                }
+            };
             if file.mapped {
                 let number = places.files.len() as u32;
                 numbers[cell.fragment] = Some(number);
@@ -345,7 +380,7 @@ impl Feeder {
         self.job.selection.table().cell(location, self.job.columns[column].field())
     }
 
-    fn file(&self, column: usize, source: usize) -> Result<FileColumn> {
+    fn file(&self, column: usize, source: usize) -> Result<Result<FileColumn, Failure>> {
         self.files[column][source].clone().ok_or(Error::Died { thread: "feeder" })
     }
 }

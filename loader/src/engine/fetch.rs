@@ -2,7 +2,7 @@
 
 use std::{
     ops::Range,
-    sync::{Arc, atomic::Ordering},
+    sync::{Arc, Mutex, PoisonError, atomic::Ordering},
 };
 
 use forebay_versioning::OpenFile;
@@ -31,13 +31,16 @@ pub(crate) struct Extent {
     /// The rows that lie in it, for errors.
     pub(crate) rows: Range<u32>,
     pub(crate) parts: Vec<Part>,
-    pub(crate) reservation: Reservation,
+    pub(crate) reservation: Mutex<Reservation>,
     /// Whether it is for the first batch, which waits for nothing else.
     pub(crate) urgent: bool,
 }
 
 /// Neighbouring atoms that share memory: it is free again when the last of their rows was delivered.
 pub(crate) type Part = Vec<(Atom, Arc<Slot>)>;
+
+/// An atom that arrived damaged: its part, and its place in that.
+type Bad = (usize, usize);
 
 /// Who may fetch and decode at once.
 #[derive(Debug)]
@@ -54,9 +57,9 @@ pub(crate) const LATER: u32 = 2;
 impl Extent {
     /// Fetches, decodes and hands over, or hands over why not.
     pub(crate) async fn run(self, job: Arc<Job>, shared: Arc<Shared>, limits: Arc<Limits>) {
-        let slots: Vec<_> = self.parts.iter().flatten().map(|(_, slot)| slot.clone()).collect();
+        let this = Arc::new(self);
         let mut stop = shared.stop.subscribe();
-        let work = self.bring(&job, &shared, &limits);
+        let work = this.bring(&job, &shared, &limits);
         let brought = tokio::select! {
             // A cancelled epoch has nobody who waits for its slots.
             _ = stop.wait_for(|stop| *stop) => return,
@@ -64,7 +67,7 @@ impl Extent {
         };
         if let Err(error) = brought {
             let failure = Failure::new(error);
-            for slot in slots {
+            for (_, slot) in this.parts.iter().flatten() {
                 slot.fail(&failure);
             }
         }
@@ -73,7 +76,7 @@ impl Extent {
         shared.signal.raise();
     }
 
-    async fn bring(self, job: &Arc<Job>, shared: &Shared, limits: &Limits) -> Result<()> {
+    async fn bring(self: &Arc<Self>, job: &Arc<Job>, shared: &Shared, limits: &Limits) -> Result<()> {
         let raw = |part: &Part| part.iter().map(|(atom, _)| atom.raw as usize).sum();
         let in_place = self.parts.iter().flatten().all(|(atom, _)| atom.in_place);
         let mut buffers = Vec::with_capacity(self.parts.len());
@@ -96,23 +99,80 @@ impl Extent {
             }
             shared.counters.fetched.fetch_add(self.range.end - self.range.start, Ordering::Relaxed);
         }
-        let _permit = limits.decoders.acquire().await;
-        let job = job.clone();
-        let work = move || {
-            for part in &self.parts[buffers.len()..] {
-                let mut buffer = job.device.arena(raw(part))?;
-                self.decode(part, stored.as_deref(), buffer.bytes_mut())?;
-                buffers.push(buffer);
-            }
-            self.hand_over(buffers)
+        let bad = {
+            let _permit = limits.decoders.acquire().await;
+            let (job, this) = (job.clone(), self.clone());
+            let work = move || {
+                let mut bad = Vec::new();
+                for part in buffers.len()..this.parts.len() {
+                    let mut buffer = job.device.arena(raw(&this.parts[part]))?;
+                    bad.extend(this.decode(part, stored.as_deref(), buffer.bytes_mut())?);
+                    buffers.push(buffer);
+                }
+                Ok(this.hand_over(buffers, bad))
+            };
+            tokio::task::spawn_blocking(work).await.unwrap_or(Err(Error::Died { thread: "decoder" }))?
         };
-        tokio::task::spawn_blocking(work).await.unwrap_or(Err(Error::Died { thread: "decoder" }))
+        // A block may have been damaged on its way: it is asked for once more, alone, before it counts as damaged.
+        for (part, atom) in bad {
+            let slot = &self.parts[part][atom].1;
+            shared.counters.refetched.fetch_add(1, Ordering::Relaxed);
+            if let Err(error) = self.again(part, atom, job, shared, limits).await {
+                slot.fail(&Failure::new(error));
+            }
+        }
+        Ok(())
     }
 
-    /// Decodes the atoms of a part one behind the other; without `stored`, from the mapped file.
-    fn decode(&self, part: &Part, stored: Option<&[u8]>, mut memory: &mut [u8]) -> Result<()> {
-        let mut read = Vec::new();
-        for (atom, _) in part {
+    /// Brings one atom once more.
+    async fn again(&self, part: usize, atom: usize, job: &Job, shared: &Shared, limits: &Limits) -> Result<()> {
+        let (atom, slot) = &self.parts[part][atom];
+        let mut buffer = job.device.arena(atom.raw as usize)?;
+        let stored = match self.file.map() {
+            Some(map) => {
+                let mut stored = vec![0; (atom.stored.end - atom.stored.start) as usize];
+                let read = map.read_at(atom.stored.start, &mut stored);
+                read.map_err(|source| self.error(&atom.rows, source.into()))?;
+                stored.into()
+            }
+            None => {
+                let _permit = limits.requests.acquire_many(LATER).await;
+                let storage = job.selection.table().storage();
+                let got = storage.get_ranges(self.file.path(), std::slice::from_ref(&atom.stored)).await;
+                let mut got = got.map_err(|source| self.error(&atom.rows, source.into()))?;
+                got.pop().unwrap_or_default()
+            }
+        };
+        shared.counters.requests.fetch_add(1, Ordering::Relaxed);
+        shared.counters.fetched.fetch_add(stored.len() as u64, Ordering::Relaxed);
+        self.decode_atom(atom, &stored, buffer.bytes_mut())?;
+        let region = Arc::new(ArenaRegion { buffer, _reservation: shared.ledger.overdraw(atom.raw) });
+        self.check(atom, slot, &region, 0)
+    }
+
+    fn decode_atom(&self, atom: &Atom, stored: &[u8], here: &mut [u8]) -> Result<()> {
+        if atom.in_place {
+            here.copy_from_slice(stored);
+        } else {
+            let raw = atom.decode(&self.file, self.position, stored);
+            here.copy_from_slice(&raw.map_err(|source| self.error(&atom.rows, source))?);
+        }
+        Ok(())
+    }
+
+    /// Checks what lies in a region, and hands it to those who wait for it.
+    fn check(&self, atom: &Atom, slot: &Slot, region: &Arc<ArenaRegion>, start: usize) -> Result<()> {
+        let bytes = &region.buffer().bytes()[start..start + atom.raw as usize];
+        let content = atom.content(&self.file, self.position, bytes);
+        let content = content.map_err(|source| self.error(&atom.rows, source))?;
+        slot.arrive(Block::new(atom, region.clone(), start, content));
+        Ok(())
+    }
+
+    /// Decodes the atoms of a part one behind the other; without `stored`, from the mapped file. Gives those that can't be.
+    fn decode(&self, part: usize, stored: Option<&[u8]>, mut memory: &mut [u8]) -> Result<Vec<Bad>> {
+        let (mut read, mut bad) = (Vec::new(), Vec::new());
+        for (number, (atom, _)) in self.parts[part].iter().enumerate() {
             let (here, rest) = std::mem::take(&mut memory).split_at_mut(atom.raw as usize);
             memory = rest;
             let length = (atom.stored.end - atom.stored.start) as usize;
@@ -129,31 +189,35 @@ impl Extent {
                 }
                 (None, None) => return Err(Error::Died { thread: "fetch" }),
             };
-            if atom.in_place {
-                here.copy_from_slice(stored);
-            } else {
-                let raw = atom.decode(&self.file, self.position, stored);
-                here.copy_from_slice(&raw.map_err(|source| self.error(&atom.rows, source))?);
+            if self.decode_atom(atom, stored, here).is_err() {
+                bad.push((part, number));
             }
         }
-        Ok(())
+        Ok(bad)
     }
 
-    /// Checks what lies in the buffers, one for each part, and hands it to those who wait for it.
-    fn hand_over(mut self, buffers: Vec<Box<dyn ArenaBuffer>>) -> Result<()> {
-        for (part, buffer) in std::mem::take(&mut self.parts).into_iter().zip(buffers) {
-            let _reservation = self.reservation.split(buffer.bytes().len() as u64);
+    /// Checks what lies in the buffers, one for each part, and hands it to those who wait for it, but for the atoms that
+    /// `undecoded` names. Gives all that are bad.
+    fn hand_over(&self, buffers: Vec<Box<dyn ArenaBuffer>>, undecoded: Vec<Bad>) -> Vec<Bad> {
+        let mut bad = undecoded;
+        let known = bad.len();
+        let mut reservation = self.reservation.lock().unwrap_or_else(PoisonError::into_inner);
+        for ((number, part), buffer) in self.parts.iter().enumerate().zip(buffers) {
+            let _reservation = reservation.split(buffer.bytes().len() as u64);
             let region = Arc::new(ArenaRegion { buffer, _reservation });
             let mut start = 0;
-            for (atom, slot) in part {
-                let bytes = &region.buffer().bytes()[start..start + atom.raw as usize];
-                let content = atom.content(&self.file, self.position, bytes);
-                let content = content.map_err(|source| self.error(&atom.rows, source))?;
-                slot.arrive(Block::new(&atom, region.clone(), start, content));
+            for (place, (atom, slot)) in part.iter().enumerate() {
+                let here = (number, place);
+                if !bad[..known].contains(&here) && self.check(atom, slot, &region, start).is_err() {
+                    bad.push(here);
+                }
                 start += atom.raw as usize;
             }
         }
-        Ok(())
+        // What was reserved for bytes that weren't decoded yet.
+        let rest = reservation.remaining();
+        drop(reservation.split(rest));
+        bad
     }
 
     fn error(&self, rows: &Range<u32>, source: forebay_versioning::Error) -> Error {

@@ -15,13 +15,15 @@ mod ahead;
 mod atom;
 mod builder;
 mod cache;
+mod draft;
 mod feeder;
 mod fetch;
+mod mend;
 mod turn;
 
 use std::{
     sync::{
-        Arc,
+        Arc, Mutex, PoisonError,
         atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering},
     },
     thread::JoinHandle,
@@ -33,13 +35,14 @@ use forebay_versioning::Selection;
 use tokio::sync::watch;
 
 use crate::{
-    Batch, BatchField, Error, LoaderOptions, Result,
+    Batch, BatchField, Error, Fault, LoaderOptions, OnFault, Result,
     device::Device,
+    faults::Faults,
     finish::Prepared,
     ledger::Ledger,
-    order::{Order, Shard},
+    order::{Order, Shard, Tail},
     signal::Signal,
-    stats::Counters,
+    stats::{Counters, Stages},
 };
 
 /// What an epoch is to do. It doesn't change.
@@ -55,6 +58,15 @@ pub(crate) struct Job {
     pub(crate) arena_bytes: u64,
     /// The rows of a run that is fetched at once, if memory is expected to hold all that is fetched.
     pub(crate) run_rows: Option<u64>,
+    /// How many faulty rows are put up with.
+    pub(crate) faults_allowed: u64,
+}
+
+impl Job {
+    /// Whether rows may be masked.
+    pub(crate) fn masks(&self) -> bool {
+        self.options.tail == Tail::Pad || self.options.faults.on_fault == OnFault::Skip
+    }
 }
 
 /// A column to deliver.
@@ -96,11 +108,33 @@ pub(crate) struct Shared {
     requested: AtomicUsize,
     /// Requests answered so far.
     answered: AtomicU64,
+    /// Where the next batches are.
+    pub(crate) stages: Stages,
+    faults: Mutex<Faults>,
 }
 
 impl Shared {
     fn is_cancelled(&self) -> bool {
         self.cancelled.load(Ordering::SeqCst)
+    }
+
+    /// Notes what was at fault in the next batch.
+    fn note(&self, faults: Vec<Fault>, allowed: u64) -> Result<()> {
+        if faults.is_empty() {
+            return Ok(());
+        }
+        self.faults.lock().unwrap_or_else(PoisonError::into_inner).add(faults, allowed)
+    }
+
+    /// What was at fault so far, in order.
+    pub(crate) fn faults(&self) -> Vec<Fault> {
+        self.faults.lock().unwrap_or_else(PoisonError::into_inner).list().to_vec()
+    }
+
+    /// Rows that were at fault so far; plans that wait for their blocks or the device; requests in flight.
+    pub(crate) fn depths(&self) -> (u64, usize, usize) {
+        let faults = self.faults.lock().unwrap_or_else(PoisonError::into_inner).rows();
+        (faults, self.planned.load(Ordering::SeqCst), self.requested.load(Ordering::SeqCst))
     }
 }
 
@@ -127,6 +161,8 @@ impl Epoch {
             planned: AtomicUsize::new(0),
             requested: AtomicUsize::new(0),
             answered: AtomicU64::new(0),
+            stages: Stages::default(),
+            faults: Mutex::default(),
         });
         let (plan_sender, plans) = bounded(feeder::lookahead(&job.options));
         // Each builder holds a batch that is ready, the channel the rest.

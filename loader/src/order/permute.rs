@@ -19,6 +19,12 @@ impl Key {
         Self(*hasher.finalize().as_bytes())
     }
 
+    /// A number drawn from it, uniform in all of `u64`.
+    #[must_use]
+    pub fn drawn(&self) -> u64 {
+        self.number(Purpose::Drawn)
+    }
+
     /// Eight words that depend on this key, on what they are for, and on which of that.
     fn words(&self, purpose: Purpose, lane: u64, number: u64) -> [u64; ROUNDS] {
         let mut input = [0; 17];
@@ -58,6 +64,7 @@ pub(super) enum Purpose {
     Group = 3,
     Phase = 4,
     Sample = 5,
+    Drawn = 6,
 }
 
 const ROUNDS: usize = 8;

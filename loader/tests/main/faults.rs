@@ -72,10 +72,10 @@ fn faulty(rule: Rule) -> (Model, FaultStore, Table) {
 }
 
 #[test]
-fn a_wrong_byte_from_a_store_is_an_error_that_names_object_and_column() {
-    // The first two reads are the files' indexes; whichever read of rows comes 10th or 60th is damaged.
-    for nth in [4, 12, 60] {
-        let (model, _, table) = faulty(Rule::new(Fault::Flip(None)).on(OpKind::Get).path("data/").nth(nth));
+fn wrong_bytes_from_a_store_are_an_error_that_names_object_and_column() {
+    // The first two reads are the files' indexes; all reads of rows from the 4th or 60th on are damaged.
+    for nth in [4, 60] {
+        let (model, _, table) = faulty(Rule::new(Fault::Flip(None)).on(OpKind::Get).path("data/").from(nth));
         let (good, error) = drain(&table, options());
         let error = error.unwrap_or_else(|| panic!("nobody noticed the damage to read {nth}"));
         let text = error.to_string();

@@ -18,6 +18,7 @@ from typing import Any
 from . import _forebay
 from ._errors import (
     AccessError,
+    AgreementError,
     ArgumentError,
     ClosedError,
     ConflictError,
@@ -32,6 +33,7 @@ from ._errors import (
     NothingToCommitError,
     ReadOnlyError,
     SchemaError,
+    StateError,
     StorageError,
     TransformError,
     UncommittedError,
@@ -51,6 +53,7 @@ __version__: str = _forebay.__version__
 
 __all__ = [
     "AccessError",
+    "AgreementError",
     "ArgumentError",
     "Boxes",
     "Bytes",
@@ -81,6 +84,7 @@ __all__ = [
     "Rows",
     "Schema",
     "SchemaError",
+    "StateError",
     "StorageError",
     "Tensor",
     "Text",

@@ -93,5 +93,13 @@ class LoaderError(Error, RuntimeError):
     """A loader can't be built as asked, or could not deliver."""
 
 
+class StateError(LoaderError, ValueError):
+    """A loader's state was damaged, or is of other rows or another order; the message names the field."""
+
+
+class AgreementError(LoaderError):
+    """The ranks don't load the same; every rank raises it."""
+
+
 class InternalError(Error, RuntimeError):
     """A bug in Forebay: please report it."""

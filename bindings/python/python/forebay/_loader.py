@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import hashlib
 import json
 import operator
 import weakref
@@ -9,7 +10,7 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING, Any, Union
 
 from . import _forebay, transforms as _transforms
-from ._errors import ArgumentError, DTypeError
+from ._errors import AgreementError, ArgumentError, DTypeError, Error, StateError
 from ._ragged import Ragged
 from ._rows import View, _column
 from ._schema import Column
@@ -19,6 +20,9 @@ if TYPE_CHECKING:
 
     Shuffle = Union[bool, str, "Window"]
     Transforms = Mapping[str, Iterable[Transform]]
+
+#: What the weights of a batch's rows are called: 1 for those that count, 0 for masked ones.
+SAMPLE_WEIGHT = "sample_weight"
 
 _UNITS = {"": 1, "b": 1, "k": 1 << 10, "m": 1 << 20, "g": 1 << 30, "t": 1 << 40}
 
@@ -112,8 +116,16 @@ class Loader:
         prefetch_factor: int | None = None,
         rank: int | None = None,
         world_size: int | None = None,
+        data_group: int = 1,
         drop_last: bool = False,
+        pad_last: bool = False,
         memory_budget: int | str | None = None,
+        verify: str = "first",
+        on_fault: str = "fail",
+        max_faults: int | None = None,
+        max_fault_rate: float | None = None,
+        stall_timeout: float | None = None,
+        digest: str | None = None,
         device: int | None = None,
         device_cache: int | str | None = None,
         copied: bool = False,
@@ -129,6 +141,11 @@ class Loader:
                 raise ArgumentError(f"transforms: column '{name}' is not among the columns to deliver, {', '.join(names)}")
         if (rank is None) != (world_size is None):
             raise ArgumentError("rank and world_size go together: give both or none")
+        if drop_last and pad_last:
+            raise ArgumentError("drop_last leaves the last rows out and pad_last fills their batch up: choose one")
+        if (pad_last or on_fault == "skip") and SAMPLE_WEIGHT in names:
+            raise ArgumentError(f"masked rows are told by '{SAMPLE_WEIGHT}', and a column has that name: rename it, or leave it out")
+        own, world = _group(rank, world_size, data_group)
         self._options: dict[str, Any] = {
             "batch_size": _whole("batch_size", batch_size, 1),
             "shuffle": _shuffle(shuffle),
@@ -137,9 +154,14 @@ class Loader:
             "seed": _whole("seed", seed, 0, 2**64 - 1),
             "num_workers": None if num_workers is None else _whole("num_workers", num_workers, 0, 1024),
             "prefetch_factor": None if prefetch_factor is None else _whole("prefetch_factor", prefetch_factor, 1),
-            "rank": 0 if rank is None else _whole("rank", rank, 0),
-            "world_size": 1 if world_size is None else _whole("world_size", world_size, 1),
-            "drop_last": bool(drop_last),
+            "rank": own,
+            "world_size": world,
+            "tail": "drop" if drop_last else "pad" if pad_last else "short",
+            "verify": verify,
+            "on_fault": on_fault,
+            "max_faults": None if max_faults is None else _whole("max_faults", max_faults, 0, 2**64 - 1),
+            "max_fault_rate": None if max_fault_rate is None else float(max_fault_rate),
+            "stall_timeout": None if stall_timeout is None else float(stall_timeout),
             "memory_budget": None if memory_budget is None else parse_bytes("memory_budget", memory_budget),
             "device": device,
             "device_cache": None if device_cache is None else parse_bytes("device_cache", device_cache),
@@ -148,6 +170,8 @@ class Loader:
         if device is None and device_cache is not None:
             raise ArgumentError("device_cache keeps rows in a CUDA device's memory: give a device, as in device='cuda'")
         self._build(view, 0)
+        if digest is not None and digest != self.digest:
+            raise AgreementError(f"this rank loads {self.digest}, not {digest}: commit, rows or an option of the order differ")
 
     def _build(self, view: View, epoch: int) -> None:
         self._view = view
@@ -155,11 +179,15 @@ class Loader:
         self._channels_last = [plain["column"] for plain in self._options["transforms"] if plain["channels_last"]]
         self._native = _forebay.Loader(view._native, **self._options)
         self._epoch = epoch
+        #: Where the next iteration starts in its epoch, and what was delivered of the one that goes on, or went on last.
+        self._start = 0
+        self._progress: tuple[int, int] | None = None
         self._current: weakref.ref[_Batches] | None = None
         self._last: dict[str, Any] = {}
+        self._last_faults: list[dict[str, Any]] = []
 
     def __reduce__(self) -> tuple[Any, ...]:
-        return _rebuild, (type(self), self._view, self._options, self._epoch)
+        return _rebuild, (type(self), self._view, self._options, self._epoch, self._start)
 
     def __len__(self) -> int:
         """Batches that this rank delivers in an epoch."""
@@ -184,14 +212,70 @@ class Loader:
         return self._epoch
 
     def set_epoch(self, epoch: int) -> None:
-        """Says which epoch the next iteration delivers. The order depends on it and on the seed."""
-        self._epoch = _whole("epoch", epoch, 0, 2**64 - 1)
+        """Says which epoch the next iteration delivers. The order depends on it and on the seed.
+
+        After :meth:`load_state_dict` the epoch of that state goes on where it was; any other starts at its start.
+        """
+        epoch = _whole("epoch", epoch, 0, 2**64 - 1)
+        if epoch != self._epoch:
+            self._start = 0
+            self._progress = None
+        self._epoch = epoch
+
+    def state_dict(self) -> dict[str, Any]:
+        """Where the epochs stand: a small dict of texts and whole numbers, the same on every rank, for a checkpoint.
+
+        It counts the samples that were delivered, on all ranks together, never those that were made ahead. In and after an iteration
+        it is that iteration's; after the last batch of an epoch it is the start of the next. Take it at the same step on every rank.
+        """
+        epoch, position = (self._epoch, self._start) if self._progress is None else self._progress
+        return self._native.state(epoch, position)
+
+    def load_state_dict(self, state: Mapping[str, Any]) -> None:
+        """Goes on where a state was taken: the next iteration delivers the samples that follow, in the same order.
+
+        Ranks, threads, devices and ``batch_size`` may be others than they were.
+
+        Raises
+        ------
+        forebay.StateError
+            If the state was damaged, or is of another commit, other rows, another shuffle or seed; the message names the field.
+            Nothing changes then.
+        """
+        try:
+            self._epoch, self._start = self._native.check(dict(state))
+        except (TypeError, ValueError, KeyError, OverflowError) as error:
+            if isinstance(error, Error):
+                raise
+            raise StateError(f"this is no state of a loader: {error}") from None
+        self._progress = None
+
+    @property
+    def digest(self) -> str:
+        """A hash of what all ranks must have in common: commit, rows, columns, and everything that the order depends on."""
+        state = self._native.state(0, 0)
+        alike = {name: self._options[name] for name in ("batch_size", "columns", "transforms", "world_size", "tail", "on_fault")}
+        text = json.dumps([state["selection"], state["shuffle"], state["seed"], alike], sort_keys=True)
+        return hashlib.sha256(text.encode()).hexdigest()
+
+    def faults(self) -> list[dict[str, Any]]:
+        """The rows at fault of the iteration that goes on, or else of the last one, in order.
+
+        Each is a dict: ``commit``, ``row`` (its number in the table), ``position`` in the epoch, ``column``, ``cause``, and
+        ``substitute``, the row that came instead, or None if it was masked.
+        """
+        current = self._current() if self._current is not None else None
+        return list(self._last_faults) if current is None else current._faults()
 
     def stats(self) -> dict[str, Any]:
         """Counts of the iteration that goes on, or else of the last one.
 
-        ``batches``, ``rows``, ``bytes`` delivered; ``requests`` and ``fetched`` bytes; ``waits``, ``waited`` and ``gathering`` (seconds);
-        ``peak_bytes`` of fetched rows held at once; ``routes``: how each column's rows come ("mapped", "fetched" or "decoded").
+        ``batches``, ``rows``, ``bytes`` delivered; ``requests`` and ``fetched`` bytes, blocks that were ``refetched`` because they came
+        damaged, and rows that were ``faults``. Blocks that were there already (``hits``) or had to be requested (``misses``). How often
+        (``waits``) and long (``waited``, seconds) the consumer waited, and for what: ``waited_for_plans`` (files to open, memory),
+        ``waited_for_blocks``, ``waited_for_device``. How long the planning waited, ``short_of_memory`` or far enough ``ahead``. How deep
+        the queues are: batches ``planned``, requests ``in_flight``, batches ``ready``. ``gathering`` (seconds), ``peak_bytes`` of
+        fetched rows held at once; ``routes``: how each column's rows come ("mapped", "fetched" or "decoded").
         With a CUDA device, ``device`` counts what it did for all loaders: ``registered_bytes`` and ``device_bytes`` of memory, seconds
         ``waited`` for it and ``busy`` on the CPU, and for each of ``columns`` its ``route`` ("device-cache", "batch-copy", "kernel",
         "packed" or "slab") and why a faster one was ``refused``. With a ``device_cache`` its ``cache`` says how many ``bytes`` of the
@@ -237,11 +321,24 @@ def to_dict(columns: list[_forebay.BatchColumn], documents: frozenset[str], arra
     return batch
 
 
-def _rebuild(kind: type[Loader], view: View, options: dict[str, Any], epoch: int) -> Loader:
+def _rebuild(kind: type[Loader], view: View, options: dict[str, Any], epoch: int, start: int) -> Loader:
     loader = kind.__new__(kind)
     loader._options = options
     loader._build(view, epoch)
+    loader._start = start
     return loader
+
+
+def _group(rank: int | None, world_size: int | None, data_group: int) -> tuple[int, int]:
+    """The number of a rank's data group, and how many there are: consecutive ranks of a group receive the same rows."""
+    own = 0 if rank is None else _whole("rank", rank, 0)
+    world = 1 if world_size is None else _whole("world_size", world_size, 1)
+    size = _whole("data_group", data_group, 1)
+    if own >= world:
+        raise ArgumentError(f"rank = {own}: ranks count from 0 and stay below world_size = {world}")
+    if world % size:
+        raise ArgumentError(f"data_group = {size}: it divides world_size = {world}")
+    return own // size, world // size
 
 
 class _Batches(Iterator[dict[str, Any]]):
@@ -250,25 +347,40 @@ class _Batches(Iterator[dict[str, Any]]):
     def __init__(self, loader: Loader) -> None:
         self._loader = loader
         self._epoch = loader._epoch
-        self._native: _forebay.Batches | None = loader._native.iter(self._epoch)
+        self._native: _forebay.Batches | None = loader._native.iter(self._epoch, loader._start)
+        loader._progress = (loader._epoch, loader._start)
+        loader._start = 0
 
     def __next__(self) -> dict[str, Any]:
-        if self._native is None:
+        native = self._native
+        if native is None:
             raise StopIteration
-        columns = self._native.next()
+        columns = native.next()
         if columns is None:
             self.close()
+            if self._is_newest():
+                self._loader._progress = None
             if self._loader._epoch == self._epoch:
                 self._loader._epoch += 1
             raise StopIteration
         try:
-            return self._loader._batch(columns)
+            batch = self._loader._batch(columns)
         except BaseException:
             self.close()  # A batch is lost: what follows it must not pass for the rest of the epoch.
             raise
+        progress = native.progress()
+        # Another thread may have come to the end meanwhile.
+        if progress is not None and self._is_newest():
+            self._loader._progress = progress
+        return batch
+
+    def _is_newest(self) -> bool:
+        """Whether the loader's state is that of this iteration."""
+        current = self._loader._current
+        return current is not None and current() is self
 
     def __len__(self) -> int:
-        """Batches that the whole epoch has on this rank."""
+        """Batches that a whole epoch has on this rank."""
         return len(self._loader)
 
     def close(self) -> None:
@@ -278,7 +390,10 @@ class _Batches(Iterator[dict[str, Any]]):
             self._native = None
             last = native.close()
             if last is not None:
-                self._loader._last = last
+                self._loader._last, self._loader._last_faults = last
+
+    def _faults(self) -> list[dict[str, Any]]:
+        return self._loader._last_faults if self._native is None else self._native.faults()
 
     def _stats(self) -> dict[str, Any]:
         return self._loader._last if self._native is None else self._native.stats()
@@ -292,7 +407,8 @@ class NumpyLoader(Loader):
     """Batches as dicts of NumPy arrays over the loader's buffers, without a copy.
 
     Made by :meth:`Dataset.numpy`. Texts, bytes and JSON come as lists (None for nulls), columns of free shape as :class:`Ragged`,
-    timestamps as ``datetime64[us]``. Beside a nullable column ``name`` comes ``name_valid``, bool [rows]; null rows are zeros.
+    timestamps as ``datetime64[us]``. Beside a nullable column ``name`` comes ``name_valid``, bool [rows]; null rows are zeros. Where rows
+    may be masked comes ``sample_weight``, float32 [rows].
     """
 
     def _build(self, view: View, epoch: int) -> None:

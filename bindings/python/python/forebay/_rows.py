@@ -162,8 +162,16 @@ class Rows:
         distributed: bool = False,
         rank: int | None = None,
         world_size: int | None = None,
+        data_group: Any = 1,
         drop_last: bool = False,
+        pad_last: bool = False,
         memory_budget: int | str | None = None,
+        verify: str = "first",
+        on_fault: str = "fail",
+        max_faults: int | None = None,
+        max_fault_rate: float | None = None,
+        stall_timeout: float | None = None,
+        digest: str | None = None,
         device: Any = None,
         device_cache: int | str | None = None,
         out: Mapping[str, Any] | None = None,
@@ -195,10 +203,27 @@ class Rows:
             Takes rank and world size from ``torch.distributed``, and checks there that all ranks load the same.
         rank, world_size : int, optional
             This process among all, if ``distributed`` is not used. The ranks share the batches of each epoch between them.
-        drop_last : bool
-            Whether rows that don't fill a batch of every rank are left out; otherwise the last batch is shorter.
+        data_group : int or DeviceMesh
+            How many consecutive ranks receive the same rows, because they share one model by tensor or pipeline parallelism; or, with
+            ``distributed``, the mesh dimension over which the data is spread, as in ``mesh["dp"]``.
+        drop_last, pad_last : bool
+            Whether rows that don't fill a batch of every rank are left out, or their batch is filled up with masked rows; otherwise
+            the last batch is shorter. Masked rows are zeros, empty or null, and 0 in the batch's ``sample_weight``, float32 [rows].
         memory_budget : int or str, optional
             Bytes that the loader may hold (``2 << 30`` or ``"2GiB"``); mapped files don't count.
+        verify : "first", "always" or "never"
+            When the checksums of mapped local files are checked: once a process, at every use, or not at all. What comes over a
+            network or is compressed always is.
+        on_fault : "fail", "skip" or "substitute"
+            What happens to a row with a value that is damaged, missing or can't be decoded: the epoch ends with an error; the row
+            comes masked; or another comes in its place, chosen by its position in the epoch. :meth:`Loader.faults` lists them. A store
+            that fails always ends the epoch.
+        max_faults, max_fault_rate : int, float, optional
+            How many such rows an iteration of this rank puts up with, 1,000 by default, and as a share of its rows.
+        stall_timeout : float, optional
+            Seconds that a batch waits while no request is answered, 120 by default; then an error lists those in flight.
+        digest : str, optional
+            What :attr:`Loader.digest` must be: the way to check that ranks load the same without ``torch.distributed``.
         device : str, int or torch.device, optional
             ``"cuda"`` or ``"cuda:1"`` gives tensors in that device's memory: the GPU fetches the rows itself, while the batches before
             are used. They are tensors of PyTorch's allocator, of the stream that is current when a batch is taken. Texts, bytes and
@@ -212,7 +237,8 @@ class Rows:
         Returns
         -------
         TorchLoader or TorchRows
-            An iterable over dicts of tensors with ``len``, ``set_epoch`` and ``stats``; or the map-style dataset.
+            An iterable over dicts of tensors with ``len``, ``set_epoch``, ``state_dict``, ``load_state_dict``, ``stats`` and ``faults``;
+            or the map-style dataset.
 
         Raises
         ------
@@ -224,17 +250,19 @@ class Rows:
 
         if batch_size is None:
             given = (
-                shuffle, transforms, seed, num_workers, prefetch_factor, distributed, rank, world_size, drop_last, memory_budget, device,
-                device_cache, out,
+                shuffle, transforms, seed, num_workers, prefetch_factor, distributed, rank, world_size, data_group, drop_last, pad_last,
+                memory_budget, verify, on_fault, max_faults, max_fault_rate, stall_timeout, digest, device, device_cache, out,
             )  # fmt: skip
-            if given != (False, None, 0, None, None, False, None, None, False, None, None, None, None):
+            defaults = (False, None, 0, None, None, False, None, None, 1, False, False, None, "first", "fail", *[None] * 7)
+            if given != defaults:
                 raise ArgumentError("without a batch_size, pass these options to torch.utils.data.DataLoader instead")
             return TorchRows(self._view(), columns)
         return TorchLoader(
             self._view(), batch_size, shuffle=shuffle, columns=columns, transforms=transforms, seed=seed,
             num_workers=num_workers, prefetch_factor=prefetch_factor, distributed=distributed, rank=rank, world_size=world_size,
-            drop_last=drop_last, memory_budget=memory_budget, device=device,
-            device_cache=device_cache, out=out,
+            data_group=data_group, drop_last=drop_last, pad_last=pad_last, memory_budget=memory_budget, verify=verify,
+            on_fault=on_fault, max_faults=max_faults, max_fault_rate=max_fault_rate, stall_timeout=stall_timeout, digest=digest,
+            device=device, device_cache=device_cache, out=out,
         )  # fmt: skip
 
     def numpy(
@@ -249,8 +277,16 @@ class Rows:
         prefetch_factor: int | None = None,
         rank: int | None = None,
         world_size: int | None = None,
+        data_group: Any = 1,
         drop_last: bool = False,
+        pad_last: bool = False,
         memory_budget: int | str | None = None,
+        verify: str = "first",
+        on_fault: str = "fail",
+        max_faults: int | None = None,
+        max_fault_rate: float | None = None,
+        stall_timeout: float | None = None,
+        digest: str | None = None,
     ) -> NumpyLoader:
         """Batches as NumPy arrays. Arguments and order are those of :meth:`pytorch`.
 
@@ -262,8 +298,9 @@ class Rows:
 
         return NumpyLoader(
             self._view(), batch_size, shuffle=shuffle, columns=columns, transforms=transforms, seed=seed,
-            num_workers=num_workers, prefetch_factor=prefetch_factor, rank=rank, world_size=world_size, drop_last=drop_last,
-            memory_budget=memory_budget,
+            num_workers=num_workers, prefetch_factor=prefetch_factor, rank=rank, world_size=world_size, data_group=data_group,
+            drop_last=drop_last, pad_last=pad_last, memory_budget=memory_budget, verify=verify, on_fault=on_fault,
+            max_faults=max_faults, max_fault_rate=max_fault_rate, stall_timeout=stall_timeout, digest=digest,
         )  # fmt: skip
 
     def jax(self, batch_size: int, *, device: Any = None, **options: Any) -> JaxLoader:

@@ -9,10 +9,14 @@ import torch
 from torch.utils.dlpack import from_dlpack
 
 from . import _forebay
-from ._errors import ArgumentError, LoaderError
-from ._loader import Loader, to_dict
+from ._errors import AgreementError, ArgumentError, LoaderError
+from ._loader import SAMPLE_WEIGHT, Loader, to_dict
 from ._ragged import Ragged
 from ._rows import View, _column
+
+
+#: Options in which ranks may differ.
+_OF_A_RANK = ("rank", "num_workers", "memory_budget", "device", "device_cache", "stall_timeout", "verify")
 
 
 def tensor(native: _forebay.Tensor) -> torch.Tensor:
@@ -31,7 +35,7 @@ class TorchLoader(Loader):
     tensor that refers to it is gone. On a CUDA device they are tensors like any other, of PyTorch's own allocator and of the stream that
     is current when the batch is taken: ``record_stream``, side streams and graphs treat them as usual. Texts, bytes and JSON come as
     lists (None for nulls), columns of free shape as :class:`Ragged`, timestamps as int64 microseconds. Beside a nullable column
-    ``name`` comes ``name_valid``, bool [rows]; null rows are zeros.
+    ``name`` comes ``name_valid``, bool [rows]; null rows are zeros. Where rows may be masked comes ``sample_weight``, float32 [rows].
 
     Iterate it as it is: it needs no ``torch.utils.data.DataLoader``, and no worker processes.
     """
@@ -50,6 +54,9 @@ class TorchLoader(Loader):
             if options.get("rank") is not None or options.get("world_size") is not None:
                 raise ArgumentError("distributed=True takes rank and world_size from torch.distributed: leave them out")
             options["rank"], options["world_size"] = _ranks()
+            if isinstance(options.get("data_group", 1), torch.distributed.DeviceMesh):
+                mesh = options.pop("data_group")
+                options["rank"], options["world_size"] = mesh.get_local_rank(), mesh.size()
         ordinal = _ordinal(device)
         super().__init__(view, batch_size, device=ordinal, copied=ordinal is not None, **options)
         self._out = self._targets(out)
@@ -84,15 +91,16 @@ class TorchLoader(Loader):
 
     def _agree(self) -> None:
         """Checks that all ranks load the same; every rank raises if one doesn't."""
-        own = {name: value for name, value in self._options.items() if name not in ("rank", "num_workers", "memory_budget", "device", "device_cache")}
+        alike = (name for name in self._options if name not in _OF_A_RANK)
+        own = {name: self._options[name] for name in alike}
         own["rows"] = self._view._native.digest()
-        everyone: list[Any] = [None] * self._options["world_size"]
+        everyone: list[Any] = [None] * torch.distributed.get_world_size()
         torch.distributed.all_gather_object(everyone, own)
         for rank, other in enumerate(everyone):
             for name, value in other.items():
                 if value != everyone[0][name]:
                     what = "commit, table or rows" if name == "rows" else name
-                    raise LoaderError(
+                    raise AgreementError(
                         f"the ranks don't load the same: {what} of rank {rank} is {value!r}, of rank 0 {everyone[0][name]!r}; "
                         "open the lake at one commit on every rank"
                     )
@@ -123,7 +131,9 @@ class TorchLoader(Loader):
         batch: dict[str, Any] = {}
         try:
             for name, values, offsets, shapes, valid in columns:
-                if offsets is not None:
+                if name == SAMPLE_WEIGHT and not getattr(values, "on_device", True):
+                    batch[name] = tensor(values).to(torch.device("cuda", device))
+                elif offsets is not None:
                     made = placed(values)
                     batch[name] = (made, placed(offsets), placed(shapes))
                 elif not isinstance(values, list):
