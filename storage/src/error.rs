@@ -5,6 +5,8 @@ use std::io;
 use std::ops::Range;
 use std::path::PathBuf;
 
+use crate::clouds::Rejected;
+
 /// The result of every operation of this crate.
 pub type Result<T, E = Error> = std::result::Result<T, E>;
 
@@ -77,6 +79,50 @@ pub enum Error {
         url: String,
         /// What to set.
         hint: String,
+    },
+
+    /// The source of credentials gave none, or one that this kind of store does not take.
+    #[error("cannot get credentials for {url}: {source}")]
+    Credentials {
+        /// The storage.
+        url: String,
+        /// What the source said.
+        source: Box<dyn StdError + Send + Sync>,
+    },
+
+    /// The bucket or container of the storage is not there.
+    #[error(
+        "cannot {operation} `{path}`: there is no bucket or container as {url} names it; check the URL, and the endpoint and region if it has some"
+    )]
+    NoBucket {
+        /// What was tried.
+        operation: &'static str,
+        /// The storage.
+        url: String,
+        /// The object or folder.
+        path: String,
+    },
+
+    /// The storage can only be read.
+    #[error(
+        "cannot {operation} `{path}`: {url} can only be read; open the lake where it is written, by s3://, gs://, az:// or its folder"
+    )]
+    ReadOnly {
+        /// What was tried.
+        operation: &'static str,
+        /// The storage.
+        url: String,
+        /// The object.
+        path: String,
+    },
+
+    /// The storage cannot say what objects there are.
+    #[error("cannot list `{path}`: {url} is a web server, which reads objects by name and lists none")]
+    NoListing {
+        /// The storage.
+        url: String,
+        /// The folder.
+        path: String,
     },
 
     /// The store knows who is asking and says no, or does not know.
@@ -239,6 +285,9 @@ impl Error {
         source: object_store::Error,
     ) -> Self {
         let (url, path) = (url.to_owned(), path.to_owned());
+        if let Some(Rejected::NoBucket) = cause(&source) {
+            return Self::NoBucket { operation, url, path };
+        }
         match source {
             object_store::Error::NotFound { .. } => Self::NotFound { url, path },
             object_store::Error::PermissionDenied { .. } | object_store::Error::Unauthenticated { .. } => {
@@ -259,14 +308,19 @@ impl Error {
 /// Whether no byte of the request can have reached the store, because no connection was made.
 fn never_sent(error: &object_store::Error) -> bool {
     use object_store::client::{HttpError, HttpErrorKind};
-    let mut cause: Option<&(dyn StdError + 'static)> = Some(error);
-    while let Some(e) = cause {
-        if let Some(http) = e.downcast_ref::<HttpError>() {
-            return http.kind() == HttpErrorKind::Connect;
+    cause::<HttpError>(error).is_some_and(|http| http.kind() == HttpErrorKind::Connect)
+}
+
+/// The first error of a type among the causes of an error.
+pub(crate) fn cause<'a, E: StdError + 'static>(error: &'a (dyn StdError + 'static)) -> Option<&'a E> {
+    let mut cause = Some(error);
+    while let Some(error) = cause {
+        if let Some(found) = error.downcast_ref::<E>() {
+            return Some(found);
         }
-        cause = e.source();
+        cause = error.source();
     }
-    false
+    None
 }
 
 impl From<Error> for object_store::Error {
@@ -288,7 +342,11 @@ impl From<Error> for io::Error {
             | Error::NotDurable { source, .. }
             | Error::Disk { source, .. }
             | Error::Runtime { source } => source.kind(),
-            Error::Denied { .. } => io::ErrorKind::PermissionDenied,
+            Error::Denied { .. } | Error::Credentials { .. } | Error::NoCredentials { .. } => {
+                io::ErrorKind::PermissionDenied
+            }
+            Error::ReadOnly { .. } => io::ErrorKind::ReadOnlyFilesystem,
+            Error::NoBucket { .. } => io::ErrorKind::NotFound,
             Error::ShortRead { .. } => io::ErrorKind::UnexpectedEof,
             _ => io::ErrorKind::Other,
         };

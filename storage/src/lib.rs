@@ -3,14 +3,15 @@
 //! [`Storage`] is one root of an object store. Everything above it (versions, queries, loaders) sees objects by name and
 //! never asks where they live. What each kind of storage does with the same call:
 //!
-//! | | local folder | `s3://` | `memory://` |
-//! |---|---|---|---|
-//! | [`Storage::put`] | temporary file, fsync, rename, fsync of the folder | one PUT | map entry |
-//! | [`Storage::claim`] | temporary file, fsync, hard link, fsync of the folder | PUT with `If-None-Match: *` | map entry |
-//! | [`Storage::writer`] | the file itself, synced while it grows, then as `put` | one PUT, or parts in parallel | one entry |
-//! | [`Storage::get_ranges`] | near ranges together, `pread` | near ranges together, large ones split, many at once | slices |
-//! | [`Storage::map`] | a read-only map on local filesystems | `None` | `None` |
-//! | survives | power loss, once the call returned | what the provider promises | nothing |
+//! | | local folder | `s3://`, `gs://`, `az://` | `http(s)://` | `memory://` |
+//! |---|---|---|---|---|
+//! | [`Storage::put`] | temporary file, fsync, rename, fsync of the folder | one PUT | refused | map entry |
+//! | [`Storage::claim`] | temporary file, fsync, hard link, fsync of the folder | a conditional PUT | refused | map entry |
+//! | [`Storage::writer`] | the file itself, synced while it grows, then as `put` | one PUT, or parts in parallel | refused | one entry |
+//! | [`Storage::get_ranges`] | near ranges together, `pread` | near ranges together, large ones split, many at once | the same | slices |
+//! | [`Storage::list`] | the folder | a listing | refused | the map |
+//! | [`Storage::map`] | a read-only map on local filesystems | `None` | `None` | `None` |
+//! | survives | power loss, once the call returned | what the provider promises | | nothing |
 //!
 //! The hard decisions are pure functions, tested without IO: [`plan`] says which reads to make, [`claim`] says who won.
 //! [`testing`] holds a store wrapper that fails on schedule and a power-loss simulator for the local path; downstream
@@ -20,6 +21,8 @@
 //! there after a power loss. Its trait is kept, so any store and any wrapper fits.
 
 pub mod claim;
+mod clouds;
+mod credentials;
 mod error;
 mod forked;
 mod local;
@@ -28,16 +31,16 @@ mod mapped;
 mod options;
 pub mod plan;
 mod runtime;
-mod s3;
 mod storage;
 pub mod testing;
 mod writer;
 
 pub use claim::Claim;
+pub use credentials::{Credential, Credentials, Issued};
 pub use error::{Error, Result};
 pub use mapped::Mapped;
 pub use object_store::{self, ObjectStore};
 pub use options::Options;
 pub use runtime::{configure_runtime, runtime};
-pub use storage::{Entry, Storage};
+pub use storage::{Entry, Storage, StorageBuilder};
 pub use writer::ObjectWriter;

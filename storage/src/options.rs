@@ -22,10 +22,16 @@ use crate::plan::Limits;
 /// | `max_retries` | retries of one request; 0 for none | 8 |
 /// | `anonymous` | `true`: do not sign requests | false |
 /// | `metadata_service` | `true`: ask the instance metadata service for credentials | false |
-/// | `endpoint`, `region`, `access_key_id`, `secret_access_key`, `session_token`, `allow_http`, ... | every option of [`object_store::aws::AmazonS3ConfigKey`] and [`object_store::ClientConfigKey`], with or without `aws_` in front | the `AWS_*` variables |
+/// | `authorization` | what a web server is sent as the header of that name | none |
+/// | `user_project` | the project that pays for requests to Google | none |
+/// | `connection_string` | Azure's account, key and endpoint in one | `AZURE_STORAGE_CONNECTION_STRING` |
+/// | `endpoint`, `region`, `access_key_id`, `secret_access_key`, `session_token`, `request_payer`, `server_side_encryption`, `sse_kms_key_id`, ... | every option of [`object_store::aws::AmazonS3ConfigKey`], with or without `aws_` in front | the `AWS_*` variables |
+/// | `endpoint`, `service_account`, `service_account_key`, `application_credentials`, ... | every option of [`object_store::gcp::GoogleConfigKey`], with or without `google_` in front | the `GOOGLE_*` variables |
+/// | `endpoint`, `account_name`, `account_key`, `sas_token`, `bearer_token`, `client_id`, `tenant_id`, `client_secret`, ... | every option of [`object_store::azure::AzureConfigKey`], with or without `azure_` or `azure_storage_` in front | the `AZURE_*` variables |
+/// | `allow_http`, `proxy_url`, ... | every option of [`object_store::ClientConfigKey`] | none |
 ///
-/// Names are not case-sensitive. S3's options are accepted and have no effect on local and memory storages, so that one
-/// set of options serves all URLs of a program; a name that nobody knows is an error everywhere.
+/// Names are not case-sensitive. Options of other kinds of storage are accepted and have no effect, so that one set of
+/// options serves all URLs of a program; a name that nobody knows is an error everywhere.
 #[derive(Clone, Default, PartialEq, Eq)]
 pub struct Options(BTreeMap<String, String>);
 
@@ -74,11 +80,18 @@ impl fmt::Debug for Options {
 
 /// Whether the value of this option must not be shown.
 pub(crate) fn is_secret(name: &str) -> bool {
-    ["secret", "token", "password", "customer_key", "access_key_id"].iter().any(|part| name.contains(part))
+    ["secret", "token", "password", "key", "sas", "authorization", "connection_string"]
+        .iter()
+        .any(|part| name.contains(part))
 }
 
-/// The names that [`Tuning`] understands.
-pub(crate) const TUNING: [&str; 9] = [
+/// The names of options that are ours, and no cloud's.
+pub(crate) const OWN: [&str; 14] = [
+    "anonymous",
+    "metadata_service",
+    "authorization",
+    "user_project",
+    "connection_string",
     "concurrency",
     "coalesce_gap",
     "read_size",
@@ -128,6 +141,11 @@ impl Tuning {
         claim_backoff: Duration::from_millis(1),
         ..Self::REMOTE
     };
+
+    /// The most requests that may ever be in flight.
+    pub(crate) fn most_requests(&self) -> usize {
+        self.concurrency
+    }
 
     /// These defaults with what the options say.
     pub(crate) fn with(mut self, options: &Options) -> Result<Self> {

@@ -11,8 +11,8 @@ fn urls_that_mean_nothing_are_refused_with_a_reason() {
     for (url, hint) in [
         ("", "empty"),
         ("  ", "empty"),
-        ("gs://bucket/x", "not supported"),
-        ("http://host/x", "not supported"),
+        ("ftp://bucket/x", "not supported"),
+        ("hdfs://host/x", "not supported"),
         ("s3://", "name the bucket"),
         ("s3:///prefix", "name the bucket"),
         ("s3://user:pass@host/x", "options"),

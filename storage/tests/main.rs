@@ -5,6 +5,7 @@
 
 mod bad_input;
 mod claims;
+mod clouds;
 mod conformance;
 #[cfg(target_os = "linux")]
 mod failing_disk;
@@ -17,3 +18,4 @@ mod power_loss;
 mod processes;
 #[cfg(feature = "s3-tests")]
 mod s3;
+mod web;

@@ -40,7 +40,11 @@ impl Head {
 
 /// The error for a branch that isn't there.
 pub(crate) async fn unknown(storage: &Storage, branch: &str) -> Result<Error> {
-    let known = branches(storage).await?;
+    let known = match branches(storage).await {
+        // A web server lists nothing, and so no branches to choose from.
+        Err(Error::Storage(forebay_storage::Error::NoListing { .. })) => Vec::new(),
+        known => known?,
+    };
     Ok(Error::UnknownBranch { url: storage.url().to_owned(), name: branch.to_owned(), known })
 }
 

@@ -124,7 +124,7 @@ pub(crate) struct Diff {
 /// A lake and how to reach it.
 #[derive(Debug, Args)]
 pub(crate) struct Target {
-    /// The lake: a folder, file:///folder or s3://bucket/prefix
+    /// The lake: a folder, file:///folder, s3://bucket/prefix, gs://bucket/prefix, az://container/prefix or, to read, https://host/folder
     pub(crate) url: String,
     /// An option of the storage, such as endpoint=http://localhost:9000 or region=eu-west-1; may be repeated
     #[arg(long = "storage-option", value_name = "KEY=VALUE", value_parser = key_value)]

@@ -137,6 +137,18 @@ impl Error {
         }
     }
 
+    /// The first of its causes that is of a type.
+    fn cause<E: StdError + 'static>(&self) -> Option<&E> {
+        let mut cause: Option<&(dyn StdError + 'static)> = Some(self);
+        while let Some(error) = cause {
+            if let Some(found) = error.downcast_ref::<E>() {
+                return Some(found);
+            }
+            cause = error.source();
+        }
+        None
+    }
+
     /// The operating system's number of an error, wherever it is among the causes.
     fn errno(&self) -> Option<i32> {
         let mut cause: Option<&(dyn StdError + 'static)> = Some(self);
@@ -176,9 +188,12 @@ fn of_storage(error: &StorageError) -> &'static str {
         | StorageError::InvalidPath { .. }
         | StorageError::UnknownOption { .. }
         | StorageError::InvalidOption { .. } => "ArgumentError",
-        StorageError::NoCredentials { .. } | StorageError::Denied { .. } | StorageError::NotPermitted { .. } => {
-            "AccessError"
-        }
+        StorageError::NoCredentials { .. }
+        | StorageError::Credentials { .. }
+        | StorageError::Denied { .. }
+        | StorageError::NotPermitted { .. } => "AccessError",
+        StorageError::ReadOnly { .. } => "ReadOnlyError",
+        StorageError::NoListing { .. } => "UnsupportedError",
         _ => "StorageError",
     }
 }
@@ -251,7 +266,13 @@ impl From<Error> for PyErr {
                     Some(errno) => class.call1((errno, message.as_str())),
                     None => class.call1((message.as_str(),)),
                 });
-            made.map_or_else(|failed| failed, PyErr::from_value)
+            let made = made.map_or_else(|failed| failed, PyErr::from_value);
+            // What a callable of the user's raised is shown with where it was raised.
+            let raised = error.cause::<PyErr>().map(|raised| raised.clone_ref(py));
+            if raised.is_some() {
+                made.set_cause(py, raised);
+            }
+            made
         })
     }
 }

@@ -10,6 +10,7 @@
 //! | `dlpack`, `array` | memory of Rust as tensors of Python, without a copy |
 //! | `fork`, `wait` | what holds after a fork; waiting without the GIL |
 
+mod access;
 mod append;
 mod array;
 mod batch;

@@ -284,10 +284,10 @@ impl Rows {
         &self.place.url
     }
 
-    /// Storage options of the lake.
+    /// How the lake's storage is reached.
     #[getter]
-    fn options(&self) -> std::collections::BTreeMap<String, String> {
-        self.place.options.clone()
+    fn access(&self) -> crate::access::Access {
+        self.place.access.clone()
     }
 
     /// Digest of what is selected: equal on two machines exactly when commit, table and rows are.

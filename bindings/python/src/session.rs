@@ -1,16 +1,14 @@
 //! A lake opened at a version: what `forebay.Dataset` stands on.
 
-use std::{
-    collections::BTreeMap,
-    sync::{Arc, Mutex, MutexGuard, PoisonError},
-};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use forebay_format::CommitId;
-use forebay_storage::{Options, Storage};
+use forebay_storage::Storage;
 use forebay_versioning::{At, DEFAULT_BRANCH, Error as VersionError, Lake, Snapshot};
 use pyo3::{prelude::*, types::PyDict};
 
 use crate::{
+    access::Access,
     append::{Batch, Pending},
     change::{self, Change},
     error::{Error, Result},
@@ -24,12 +22,12 @@ use crate::{
 #[derive(Clone)]
 pub(crate) struct Place {
     pub(crate) url: String,
-    pub(crate) options: BTreeMap<String, String>,
+    pub(crate) access: Access,
 }
 
 impl Place {
     pub(crate) fn storage(&self) -> Result<Storage> {
-        Ok(Storage::open(&self.url, &Options::from(self.options.clone()))?)
+        self.access.open(&self.url)
     }
 }
 
@@ -127,7 +125,7 @@ impl Session {
     fn create(
         py: Python<'_>,
         url: String,
-        options: BTreeMap<String, String>,
+        access: Access,
         table: &str,
         columns: Vec<Plain>,
         key: Vec<String>,
@@ -135,7 +133,7 @@ impl Session {
     ) -> Result<Self> {
         let wanted = schema::from_plain(columns)?;
         let key: Vec<&str> = key.iter().map(String::as_str).collect();
-        let place = Place { url, options };
+        let place = Place { url, access };
         let storage = place.storage()?;
         let (lake, snapshot) = block_on(py, || async {
             let lake = ensure(storage).await?;
@@ -168,11 +166,11 @@ impl Session {
 
     /// Opens a lake at a branch, tag or commit; at branch `main` if none is named. `pinned` opens a branch at one of its commits.
     #[staticmethod]
-    #[pyo3(signature = (url, options, branch=None, tag=None, commit=None))]
+    #[pyo3(signature = (url, access, branch=None, tag=None, commit=None))]
     fn open_at(
         py: Python<'_>,
         url: String,
-        options: BTreeMap<String, String>,
+        access: Access,
         branch: Option<String>,
         tag: Option<String>,
         commit: Option<&str>,
@@ -187,7 +185,7 @@ impl Session {
             (None, None, None) => (At::default(), At::default()),
             _ => return Err(Error::argument("name one of branch, tag and commit")),
         };
-        let place = Place { url, options };
+        let place = Place { url, access };
         let storage = place.storage()?;
         let (lake, snapshot) = block_on(py, || Lake::open_at(storage, &seen))?;
         Ok(Self::new(place, at, lake, snapshot))
@@ -199,10 +197,10 @@ impl Session {
         &self.place.url
     }
 
-    /// The storage options as given.
+    /// How the storage is reached, as given.
     #[getter]
-    fn options(&self) -> BTreeMap<String, String> {
-        self.place.options.clone()
+    fn access(&self) -> Access {
+        self.place.access.clone()
     }
 
     /// The branch that commits go to, or None.

@@ -21,7 +21,7 @@ impl Storage {
     /// An error means that the object was not stored by this call and will not be; when that is not sure the answer is
     /// [`Claim::Unknown`].
     pub async fn claim(&self, path: &str, bytes: Bytes) -> Result<Claim> {
-        let location = self.object(path)?;
+        let location = self.writable("claim", path)?;
         let backend = self.backend()?;
         let _permit = backend.permits.acquire().await.ok();
         let mut open = false;

@@ -5,6 +5,7 @@ use std::time::SystemTime;
 
 use futures::stream::BoxStream;
 use futures::{TryStreamExt, future};
+use object_store::path::Path;
 use object_store::{ObjectMeta, ObjectStore};
 
 use super::{Entry, Storage};
@@ -17,7 +18,7 @@ impl Storage {
     /// # Errors
     /// Those of the store; a folder that does not exist is empty.
     pub async fn list(&self, prefix: &str) -> Result<Vec<Entry>> {
-        let (location, store) = (self.resolve(prefix)?, &self.backend()?.store);
+        let (location, store) = (self.listable(prefix)?, &self.backend()?.store);
         let folder = Some(&location).filter(|l| !l.as_ref().is_empty());
         self.collect_list(prefix, store.list(folder)).await
     }
@@ -27,9 +28,17 @@ impl Storage {
     /// # Errors
     /// As [`Storage::list`].
     pub async fn list_after(&self, prefix: &str, after: &str) -> Result<Vec<Entry>> {
-        let (location, store) = (self.resolve(prefix)?, &self.backend()?.store);
+        let (location, store) = (self.listable(prefix)?, &self.backend()?.store);
         let folder = Some(&location).filter(|l| !l.as_ref().is_empty());
         self.collect_list(prefix, store.list_with_offset(folder, &self.resolve(after)?)).await
+    }
+
+    /// The full name of a folder to list.
+    fn listable(&self, prefix: &str) -> Result<Path> {
+        if self.shared.read_only {
+            return Err(Error::NoListing { url: self.url().to_owned(), path: prefix.to_owned() });
+        }
+        self.resolve(prefix)
     }
 
     async fn collect_list(
@@ -59,7 +68,7 @@ impl Storage {
     /// # Errors
     /// As [`Storage::list`].
     pub async fn folders(&self, prefix: &str) -> Result<Vec<String>> {
-        let (location, store) = (self.resolve(prefix)?, &self.backend()?.store);
+        let (location, store) = (self.listable(prefix)?, &self.backend()?.store);
         let folder = Some(&location).filter(|l| !l.as_ref().is_empty());
         let found = store.list_with_delimiter(folder).await.map_err(|e| self.failed("list", prefix, e))?;
         let mut names: Vec<String> =

@@ -1,28 +1,27 @@
 //! One root of an object store, and what can be done with the objects below it.
 
+mod builder;
 mod claims;
 mod list;
 mod read;
 
-use std::collections::HashMap;
 use std::path::Path as FilePath;
-use std::sync::{Arc, Mutex, OnceLock, PoisonError};
+use std::sync::Arc;
 use std::time::SystemTime;
 
 use bytes::Bytes;
-use object_store::memory::InMemory;
 use object_store::path::Path;
 use object_store::{ObjectStore, ObjectStoreExt, PutOptions, PutPayload};
 use tokio::sync::Semaphore;
 
+use crate::clouds;
 use crate::error::{Error, Result};
 use crate::forked::Forked;
 use crate::local::{LocalStore, is_leftover_name};
-use crate::location::Location;
 use crate::mapped::Mapped;
 use crate::options::{Options, Tuning};
-use crate::s3;
 use crate::writer::ObjectWriter;
+pub use builder::StorageBuilder;
 
 /// One root of an object store: a folder, a prefix of a bucket, or a named store in memory. Cheap to clone.
 ///
@@ -37,6 +36,8 @@ struct Shared {
     root: Path,
     local: Option<LocalStore>,
     tuning: Tuning,
+    /// Whether it is a web server: nothing is written, and nothing is listed.
+    read_only: bool,
     source: Source,
     backend: Forked<Backend>,
 }
@@ -44,7 +45,7 @@ struct Shared {
 /// Where a backend comes from, for the process at hand.
 enum Source {
     Fixed(Arc<dyn ObjectStore>),
-    S3(Box<s3::Config>),
+    Remote(clouds::Config),
 }
 
 struct Backend {
@@ -57,9 +58,9 @@ impl Source {
     fn backend(&self, tuning: &Tuning) -> Result<Backend> {
         let (store, claims) = match self {
             Self::Fixed(store) => (store.clone(), store.clone()),
-            Self::S3(config) => {
+            Self::Remote(config) => {
                 let clients = config.clients()?;
-                (clients.store, clients.claims)
+                (clients.store, clients.once)
             }
         };
         Ok(Backend { store, claims, permits: Semaphore::new(tuning.concurrency) })
@@ -84,36 +85,26 @@ impl std::fmt::Debug for Storage {
 }
 
 impl Storage {
-    /// Opens a plain path, `file:///folder`, `memory://name` or `s3://bucket/prefix`; sends nothing and makes nothing.
+    /// Opens a plain path or a URL; sends nothing and makes nothing.
     ///
-    /// A `memory://` store lives as long as the process and is shared by all who name it.
+    /// | URL | |
+    /// |---|---|
+    /// | `file:///folder` | a folder, as a plain path is |
+    /// | `s3://bucket/prefix` | S3 and what speaks like it |
+    /// | `gs://bucket/prefix` | Google Cloud Storage |
+    /// | `az://container/prefix`, `abfss://container@account.dfs.core.windows.net/prefix` | Azure |
+    /// | `http://host/folder`, `https://host/folder` | a web server, which is only read |
+    /// | `memory://name/prefix` | a store of this process, shared by all who name it |
     ///
     /// # Errors
     /// [`Error::InvalidUrl`], [`Error::UnknownOption`], [`Error::InvalidOption`], [`Error::NoCredentials`].
     pub fn open(url: &str, options: &Options) -> Result<Self> {
-        Self::open_in(url, options, &s3::process_environment)
+        Self::builder(url).options(options.clone()).open()
     }
 
-    pub(crate) fn open_in(url: &str, options: &Options, environment: s3::Environment<'_>) -> Result<Self> {
-        options.iter().try_for_each(|(name, _)| s3::check_name(name))?;
-        match Location::parse(url)? {
-            Location::Local(folder) => {
-                let url = folder.display().to_string();
-                let local = LocalStore::new(folder);
-                let source = Source::Fixed(Arc::new(local.clone()));
-                Self::build(url, "", Some(local), Tuning::LOCAL.with(options)?, source)
-            }
-            Location::Memory { name, prefix } => {
-                let source = Source::Fixed(memory(&name));
-                Self::build(url.trim_end_matches('/').to_owned(), &prefix, None, Tuning::LOCAL.with(options)?, source)
-            }
-            Location::S3 { bucket, prefix } => {
-                let url = format!("s3://{bucket}/{prefix}").trim_end_matches('/').to_owned();
-                let tuning = Tuning::REMOTE.with(options)?;
-                let config = s3::Config::new(&url, &bucket, options, tuning, environment)?;
-                Self::build(url, &prefix, None, tuning, Source::S3(Box::new(config)))
-            }
-        }
+    /// Begins to open a storage with more than options.
+    pub fn builder(url: impl Into<String>) -> StorageBuilder {
+        StorageBuilder::new(url.into())
     }
 
     /// A storage on any [`ObjectStore`], for wrappers in tests and stores of one's own; `url` is for messages.
@@ -128,16 +119,11 @@ impl Storage {
             root: Path::default(),
             local: None,
             tuning,
+            read_only: false,
             source: Source::Fixed(store),
             backend: Forked::new(backend),
         };
         Self { shared: Arc::new(shared) }
-    }
-
-    fn build(url: String, root: &str, local: Option<LocalStore>, tuning: Tuning, source: Source) -> Result<Self> {
-        let root = Path::parse(root).map_err(|e| Error::InvalidUrl { url: url.clone(), reason: e.to_string() })?;
-        let backend = Forked::new(source.backend(&tuning)?);
-        Ok(Self { shared: Arc::new(Shared { url, root, local, tuning, source, backend }) })
     }
 
     /// The URL, or the absolute path of a local folder; opening it again gives the same storage.
@@ -197,6 +183,14 @@ impl Storage {
         self.resolve(path)
     }
 
+    /// The full name of an object that `operation` is about to change.
+    pub(crate) fn writable(&self, operation: &'static str, path: &str) -> Result<Path> {
+        if self.shared.read_only {
+            return Err(Error::ReadOnly { operation, url: self.url().to_owned(), path: path.to_owned() });
+        }
+        self.object(path)
+    }
+
     fn not_found(&self, path: &str) -> Error {
         Error::NotFound { url: self.url().to_owned(), path: path.to_owned() }
     }
@@ -210,7 +204,7 @@ impl Storage {
     /// # Errors
     /// Those of the store; the object then is the old one or the new one, never half of each.
     pub async fn put(&self, path: &str, bytes: Bytes) -> Result<()> {
-        let location = self.object(path)?;
+        let location = self.writable("write", path)?;
         let backend = self.backend()?;
         let _permit = backend.permits.acquire().await.ok();
         let stored = backend.store.put_opts(&location, PutPayload::from(bytes), PutOptions::default()).await;
@@ -232,7 +226,7 @@ impl Storage {
     /// # Errors
     /// Those of the store.
     pub async fn delete(&self, path: &str) -> Result<()> {
-        let location = self.object(path)?;
+        let location = self.writable("delete", path)?;
         match self.backend()?.store.delete(&location).await {
             Ok(()) | Err(object_store::Error::NotFound { .. }) => Ok(()),
             Err(error) => Err(self.failed("delete", path, error)),
@@ -261,11 +255,4 @@ impl Storage {
             other => other,
         }
     }
-}
-
-/// The process's memory stores by name.
-fn memory(name: &str) -> Arc<dyn ObjectStore> {
-    static STORES: OnceLock<Mutex<HashMap<String, Arc<InMemory>>>> = OnceLock::new();
-    let mut stores = STORES.get_or_init(Mutex::default).lock().unwrap_or_else(PoisonError::into_inner);
-    stores.entry(name.to_owned()).or_default().clone()
 }

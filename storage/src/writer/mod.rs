@@ -32,7 +32,7 @@ enum Kind {
 
 impl ObjectWriter {
     pub(crate) fn start(storage: &Storage, path: &str) -> Result<Self> {
-        let location = storage.object(path)?;
+        let location = storage.writable("write", path)?;
         let kind = match storage.local_store() {
             Some(local) => Kind::File(FileWriter::create(local.folders(), &local.file(&location)?)?),
             None => Kind::Upload(Box::new(UploadWriter::new(storage.clone(), path, location))),

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import warnings
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 from . import _forebay
@@ -15,6 +15,9 @@ from ._rows import _describe
 from ._schema import Schema
 
 DEFAULT_TABLE = "main"
+
+#: What gives credentials: see :func:`create`.
+Credentials = Callable[[], Mapping[str, Any]]
 
 
 class _Handle:
@@ -45,7 +48,7 @@ class Dataset(Changes):
     one commit makes the rows of all of them visible, together.
 
     Used in a process forked from the one that opened it, a dataset opens the lake again by itself, at the same commit. It can be
-    pickled: URL, commit, branch, table and storage options travel, with any credentials that are among the options. Neither
+    pickled: URL, commit, branch, table and storage options travel, with any credentials among them (a callable if it can be pickled). Neither
     takes along rows that wait for a commit.
     """
 
@@ -197,7 +200,7 @@ class Dataset(Changes):
         """
         session = self._handle.session
         session.create_branch(name)
-        return Dataset(_Handle(_forebay.Session.open_at(session.url, session.options, branch=name)), self._table)
+        return Dataset(_Handle(_forebay.Session.open_at(session.url, session.access, branch=name)), self._table)
 
     def branches(self) -> list[str]:
         """The names of the lake's branches, sorted."""
@@ -252,11 +255,11 @@ class Dataset(Changes):
 
     def __reduce__(self) -> tuple[Any, ...]:
         session = self._handle.session
-        return _reopen, (session.url, session.options, session.branch, session.commit_id, self._table)
+        return _reopen, (session.url, session.access, session.branch, session.commit_id, self._table)
 
 
-def _reopen(url: str, options: dict[str, str], branch: str | None, commit: str, table: str) -> Dataset:
-    return Dataset(_Handle(_forebay.Session.open_at(url, options, branch=branch, commit=commit)), table)
+def _reopen(url: str, access: _forebay.Access, branch: str | None, commit: str, table: str) -> Dataset:
+    return Dataset(_Handle(_forebay.Session.open_at(url, access, branch=branch, commit=commit)), table)
 
 
 def create(
@@ -266,6 +269,7 @@ def create(
     table: str | None = None,
     key: str | Sequence[str] = (),
     storage_options: Mapping[str, Any] | None = None,
+    credentials: Credentials | None = None,
     exist_ok: bool = False,
 ) -> Dataset:
     """Makes a table, and its lake if there is none at the URL.
@@ -273,7 +277,9 @@ def create(
     Parameters
     ----------
     url : str or os.PathLike
-        A folder, ``file:///folder``, ``s3://bucket/prefix`` or ``memory://name`` (kept in this process).
+        A folder, ``file:///folder``, ``s3://bucket/prefix``, ``gs://bucket/prefix``, ``az://container/prefix``,
+        ``abfss://container@account.dfs.core.windows.net/prefix`` or ``memory://name`` (kept in this process); to read also
+        ``https://host/folder``.
     schema : dict
         Columns by name: a dtype with its shape (``"uint8[3,224,224]"``, ``"float32[?,4]"``, ``"utf8"``, ``"int64?"`` for nullable), a
         NumPy dtype, or a :class:`Column`, as :func:`Image`, :func:`ClassLabel` and the like make them.
@@ -282,8 +288,12 @@ def create(
     key : str or sequence of str
         The columns by which :meth:`Dataset.upsert` finds rows; no two rows have equal values in all of them. They are not nullable.
     storage_options : dict, optional
-        Options of the store: ``endpoint``, ``region``, ``access_key_id``, ``secret_access_key``, ``allow_http`` and more; what isn't given
-        comes from the usual ``AWS_*`` variables.
+        Options of the store: ``endpoint``, ``region``, ``access_key_id``, ``secret_access_key``, ``allow_http`` and more, which
+        ``docs/storage.md`` lists; what isn't given comes from the usual variables of each cloud.
+    credentials : callable, optional
+        Called without arguments, on first use and before what it gave expires, on a thread of its own. It gives a dict:
+        ``access_key_id`` and ``secret_access_key`` (and ``session_token``) for S3, ``token`` for Google or Azure, ``account_key`` or
+        ``sas_token`` for Azure, each with ``expires_at`` (seconds since 1970 or a datetime with a timezone; None for never).
     exist_ok : bool
         Whether to open the table if it exists with the same columns and key.
 
@@ -303,7 +313,7 @@ def create(
     """
     name = DEFAULT_TABLE if table is None else table
     native = _schema(schema)._native()
-    session = _forebay.Session.create(_url(url), _options(storage_options), name, native, _names(key), exist_ok)
+    session = _forebay.Session.create(_url(url), _access(storage_options, credentials), name, native, _names(key), exist_ok)
     return Dataset(_Handle(session), name)
 
 
@@ -315,12 +325,13 @@ def open(  # noqa: A001 - forebay.open is meant to read like the built-in
     commit: str | None = None,
     table: str | None = None,
     storage_options: Mapping[str, Any] | None = None,
+    credentials: Credentials | None = None,
 ) -> Dataset:
     """Opens a table of a lake.
 
     Parameters
     ----------
-    url, storage_options
+    url, storage_options, credentials
         As for :func:`create`.
     branch, tag, commit : str, optional
         Which version: at most one of them. By default branch ``main``. At a tag or commit the handle is read-only.
@@ -338,7 +349,9 @@ def open(  # noqa: A001 - forebay.open is meant to read like the built-in
     """
     if sum(name is not None for name in (branch, tag, commit)) > 1:
         raise ArgumentError("name at most one of branch, tag and commit")
-    session = _forebay.Session.open_at(_url(url), _options(storage_options), branch=branch, tag=tag, commit=commit)
+    session = _forebay.Session.open_at(
+        _url(url), _access(storage_options, credentials), branch=branch, tag=tag, commit=commit
+    )
     handle = _Handle(session)
     if table is None:
         names = session.tables()
@@ -356,11 +369,14 @@ def _url(url: Any) -> str:
     return found
 
 
-def _options(options: Mapping[str, Any] | None) -> dict[str, str]:
+def _access(options: Mapping[str, Any] | None, credentials: Credentials | None) -> _forebay.Access:
     def text(value: Any) -> str:
         return str(value).lower() if isinstance(value, bool) else str(value)
 
-    return {str(name): text(value) for name, value in (options or {}).items() if value is not None}
+    if credentials is not None and not callable(credentials):
+        raise ArgumentError(f"credentials is a callable that gives a dict, not {credentials!r}; fixed ones go into storage_options")
+    plain = {str(name): text(value) for name, value in (options or {}).items() if value is not None}
+    return {"options": plain, "credentials": credentials}
 
 
 def _names(names: str | Sequence[str]) -> list[str]:

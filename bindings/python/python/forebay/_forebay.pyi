@@ -1,6 +1,7 @@
 """The native half: thin classes over the Rust crates. Not for users: names here may change."""
 
-from typing import Any
+from collections.abc import Callable, Mapping
+from typing import Any, TypedDict
 
 import numpy as np
 
@@ -13,17 +14,23 @@ BatchColumn = tuple[str, Any, Tensor | None, Tensor | None, Tensor | None]
 
 __version__: str
 
+class Access(TypedDict):
+    """How a lake's storage is reached."""
+
+    options: dict[str, str]
+    credentials: Callable[[], Mapping[str, Any]] | None
+
 class Session:
     """A lake opened at a version, and the rows that wait for a commit."""
 
     @staticmethod
     def create(
-        url: str, options: dict[str, str], table: str, columns: list[NativeColumn], key: list[str], exist_ok: bool
+        url: str, access: Access, table: str, columns: list[NativeColumn], key: list[str], exist_ok: bool
     ) -> Session: ...
     @staticmethod
     def open_at(
         url: str,
-        options: dict[str, str],
+        access: Access,
         branch: str | None = None,
         tag: str | None = None,
         commit: str | None = None,
@@ -31,7 +38,7 @@ class Session:
     @property
     def url(self) -> str: ...
     @property
-    def options(self) -> dict[str, str]: ...
+    def access(self) -> Access: ...
     @property
     def branch(self) -> str | None: ...
     @property
@@ -76,7 +83,7 @@ class Rows:
     @property
     def url(self) -> str: ...
     @property
-    def options(self) -> dict[str, str]: ...
+    def access(self) -> Access: ...
     def __len__(self) -> int: ...
     def schema(self) -> list[NativeColumn]: ...
     def digest(self) -> str: ...

@@ -1,0 +1,111 @@
+"""Reaching a lake: credentials from code, and a web server that only gives."""
+
+from __future__ import annotations
+
+import functools
+import http.server
+import os
+import pickle
+import threading
+import time
+import uuid
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import forebay as fb
+import numpy as np
+import pytest
+
+
+class Files(http.server.SimpleHTTPRequestHandler):
+    """Serves a folder, with ranges."""
+
+    def do_GET(self) -> None:  # noqa: N802 - the name that http.server calls
+        try:
+            data = Path(self.translate_path(self.path)).read_bytes()
+        except OSError:
+            return self.send_error(404)
+        asked = self.headers.get("range")
+        if asked is None:
+            self.send_response(200)
+        else:
+            first, last = asked.removeprefix("bytes=").split("-")
+            whole, data = len(data), data[int(first) : int(last) + 1]
+            self.send_response(206)
+            self.send_header("content-range", f"bytes {first}-{int(first) + len(data) - 1}/{whole}")
+        self.send_header("content-length", str(len(data)))
+        self.end_headers()
+        self.wfile.write(data)
+
+    def log_message(self, *_: Any) -> None:
+        pass
+
+
+@pytest.fixture
+def site(tmp_path: Path) -> Iterator[tuple[str, Path]]:
+    server = http.server.ThreadingHTTPServer(("127.0.0.1", 0), functools.partial(Files, directory=tmp_path))
+    thread = threading.Thread(target=server.serve_forever, daemon=True)
+    thread.start()
+    yield f"http://127.0.0.1:{server.server_port}", tmp_path
+    server.shutdown()
+    server.server_close()
+
+
+def test_a_lake_on_a_web_server_is_read_and_never_written(site: tuple[str, Path]) -> None:
+    url, folder = site
+    images = np.arange(40 * 3 * 16 * 16, dtype=np.uint32).astype(np.uint8).reshape(40, 3, 16, 16)
+    with fb.create(folder / "lake", {"image": "uint8[3,16,16]", "id": "int64"}) as made:
+        made.append({"image": images, "id": np.arange(40)})
+        made.commit("some")
+    ds = fb.open(f"{url}/lake")
+    assert len(ds) == 40 and (ds["image"][10:20] == images[10:20]).all()
+    got = np.concatenate([batch["id"] for batch in ds.numpy(batch_size=16, shuffle=True, drop_last=False)])
+    assert sorted(got.tolist()) == list(range(40))
+    with pytest.raises(fb.ReadOnlyError, match="can only be read"):
+        ds.append({"image": images[:1], "id": [7]})
+        ds.commit("more")
+    with pytest.raises(fb.UnsupportedError, match="web server"):
+        ds.branches()
+    with pytest.raises(FileNotFoundError):
+        fb.open(f"{url}/no-such-lake")
+
+
+def test_what_a_credentials_callable_raises_or_gives_wrong_is_shown(tmp_path: Path) -> None:
+    def sealed() -> dict[str, Any]:
+        raise RuntimeError("the vault is sealed")
+
+    options = {"endpoint": "http://127.0.0.1:1", "max_retries": 0}
+    with pytest.raises(fb.AccessError, match="the vault is sealed") as caught:
+        fb.open("s3://bucket/lake", storage_options=options, credentials=sealed)
+    assert isinstance(caught.value.__cause__, RuntimeError)
+    for wrong, said in [({"key": "x"}, "access_key_id"), ("text", "not str"), ({"token": "t"}, "an access key id")]:
+        with pytest.raises(fb.AccessError, match=said):
+            fb.open("s3://bucket/lake", storage_options=options, credentials=lambda: wrong)
+    with pytest.raises(fb.ArgumentError, match="callable"):
+        fb.open("s3://bucket/lake", credentials={"token": "t"})  # type: ignore[arg-type]
+
+
+calls = 0
+
+
+def broker() -> dict[str, Any]:
+    global calls
+    calls += 1
+    time.sleep(0.01)  # A callable that waits keeps nobody from running.
+    return {"access_key_id": "test", "secret_access_key": "test", "expires_at": time.time() + 3600}
+
+
+@pytest.mark.skipif("FOREBAY_TEST_S3" not in os.environ, reason="cargo xtask test starts the S3 server")
+def test_credentials_from_a_callable_sign_everything_and_travel_to_other_processes() -> None:
+    global calls
+    calls = 0
+    options = {"endpoint": os.environ["FOREBAY_TEST_S3"], "region": "us-east-1"}
+    url = f"s3://forebay-test/{uuid.uuid4()}"
+    ds = fb.create(url, {"id": "int64"}, storage_options=options, credentials=broker)
+    ds.append({"id": np.arange(10)})
+    ds.commit("ten")
+    assert calls == 1
+    again = pickle.loads(pickle.dumps(ds))
+    assert again["id"][:].tolist() == list(range(10))
+    assert calls == 2
