@@ -103,6 +103,17 @@ pub enum Error {
         path: String,
     },
 
+    /// The store's put-if-absent is none, so that commits could be lost on it.
+    #[error(
+        "{url} cannot hold a lake: its put-if-absent is not atomic ({reason}), so two commits at once could both be reported and one of them be lost; use a store with conditional writes (S3, MinIO, R2, SeaweedFS, Google, Azure), or a newer version of this one"
+    )]
+    NotAtomic {
+        /// The storage.
+        url: String,
+        /// What it did.
+        reason: String,
+    },
+
     /// The storage can only be read.
     #[error(
         "cannot {operation} `{path}`: {url} can only be read; open the lake where it is written, by s3://, gs://, az:// or its folder"
@@ -152,7 +163,7 @@ pub enum Error {
     },
 
     /// The store failed or cannot be reached, after the retries that make sense.
-    #[error("cannot {operation} `{path}`{} in {url}: {source}", of_range(range))]
+    #[error("cannot {operation} `{path}`{} in {url}{}: {source}", of_range(range), after(*attempts))]
     Store {
         /// What was tried.
         operation: &'static str,
@@ -162,6 +173,8 @@ pub enum Error {
         path: String,
         /// The bytes it was about, if it was about some.
         range: Option<Range<u64>>,
+        /// How often it was tried here; the clients of clouds count their own tries of writes in the cause.
+        attempts: u32,
         /// The cause.
         source: object_store::Error,
     },
@@ -245,6 +258,11 @@ fn of_range(range: &Option<Range<u64>>) -> String {
     range.as_ref().map_or_else(String::new, |r| format!(" bytes {}..{}", r.start, r.end))
 }
 
+/// ` after n attempts` if there were several.
+fn after(attempts: u32) -> String {
+    if attempts > 1 { format!(" after {attempts} attempts") } else { String::new() }
+}
+
 impl Error {
     /// Whether the object simply is not there.
     pub fn is_not_found(&self) -> bool {
@@ -296,11 +314,26 @@ impl Error {
             // Our own local store hands its typed errors through the foreign type.
             object_store::Error::Generic { store, source } => match source.downcast::<Self>() {
                 Ok(ours) => *ours,
-                Err(source) => {
-                    Self::Store { operation, url, path, range, source: object_store::Error::Generic { store, source } }
-                }
+                Err(source) => Self::Store {
+                    operation,
+                    url,
+                    path,
+                    range,
+                    attempts: 1,
+                    source: object_store::Error::Generic { store, source },
+                },
             },
-            source => Self::Store { operation, url, path, range, source },
+            source => Self::Store { operation, url, path, range, attempts: 1, source },
+        }
+    }
+
+    /// The error with how often it was tried, where it has a place for that.
+    pub(crate) fn after(self, tried: u32) -> Self {
+        match self {
+            Self::Store { operation, url, path, range, source, .. } => {
+                Self::Store { operation, url, path, range, attempts: tried, source }
+            }
+            other => other,
         }
     }
 }

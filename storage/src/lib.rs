@@ -23,6 +23,7 @@
 pub mod claim;
 mod clouds;
 mod credentials;
+mod engine;
 mod error;
 mod forked;
 mod local;
@@ -37,6 +38,7 @@ mod writer;
 
 pub use claim::Claim;
 pub use credentials::{Credential, Credentials, Issued};
+pub use engine::{MirrorStats, Stats};
 pub use error::{Error, Result};
 pub use mapped::Mapped;
 pub use object_store::{self, ObjectStore};

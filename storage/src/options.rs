@@ -11,7 +11,9 @@ use crate::plan::Limits;
 ///
 /// | option | meaning | default |
 /// |---|---|---|
-/// | `concurrency` | requests in flight at once | 256 |
+/// | `concurrency` | requests in flight at once: a number, or `auto` to find where more bring no more, from 32 to 256 | auto |
+/// | `hedge` | `true`: ask a second time when an answer is later than nearly all, for at most 2% more bytes | true |
+/// | `mirror_order` | `nearest` or `first`: which mirror is read from, of those that work | nearest |
 /// | `coalesce_gap` | ranges at most this many bytes apart are read together | 256 KiB remote, 16 KiB local |
 /// | `read_size` | longest single read, bytes | 8 MiB |
 /// | `part_size` | bytes of one part of an upload, at least 5 MiB | 8 MiB |
@@ -86,7 +88,9 @@ pub(crate) fn is_secret(name: &str) -> bool {
 }
 
 /// The names of options that are ours, and no cloud's.
-pub(crate) const OWN: [&str; 14] = [
+pub(crate) const OWN: [&str; 16] = [
+    "hedge",
+    "mirror_order",
     "anonymous",
     "metadata_service",
     "authorization",
@@ -106,7 +110,12 @@ pub(crate) const OWN: [&str; 14] = [
 /// How a storage uses its store: the numbers, checked.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) struct Tuning {
-    pub(crate) concurrency: usize,
+    /// Whether there is a network between.
+    pub(crate) remote: bool,
+    pub(crate) concurrency: Concurrency,
+    pub(crate) hedge: bool,
+    /// Of several sources, whether the nearest is read from, and not the first in the order given.
+    pub(crate) nearest: bool,
     pub(crate) limits: Limits,
     pub(crate) part_size: usize,
     pub(crate) parts_in_flight: usize,
@@ -114,8 +123,39 @@ pub(crate) struct Tuning {
     pub(crate) connect_timeout: Duration,
     pub(crate) retry_timeout: Duration,
     pub(crate) max_retries: usize,
+    /// The most that the first wait before another attempt of a read takes; it doubles.
+    pub(crate) retry_wait: Duration,
     /// The wait before a claim is tried again; it triples each time.
     pub(crate) claim_backoff: Duration,
+}
+
+/// How many requests are in flight at once.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Concurrency {
+    Fixed(usize),
+    /// As many as bring more, found while reading.
+    Auto,
+}
+
+impl Concurrency {
+    /// What may be found.
+    pub(crate) const BOUNDS: std::ops::RangeInclusive<usize> = 32..=256;
+    /// Where the search starts: a first batch must not wait for it.
+    pub(crate) const START: usize = 128;
+
+    pub(crate) fn start(self) -> usize {
+        match self {
+            Self::Fixed(n) => n,
+            Self::Auto => Self::START,
+        }
+    }
+
+    pub(crate) fn most(self) -> usize {
+        match self {
+            Self::Fixed(n) => n,
+            Self::Auto => *Self::BOUNDS.end(),
+        }
+    }
 }
 
 /// The smallest part that S3 takes, the last one of an upload aside.
@@ -124,7 +164,10 @@ const SMALLEST_PART: u64 = 5 << 20;
 impl Tuning {
     /// The defaults for a store across a network.
     pub(crate) const REMOTE: Self = Self {
-        concurrency: 256,
+        remote: true,
+        concurrency: Concurrency::Auto,
+        hedge: true,
+        nearest: true,
         limits: Limits { gap: 256 << 10, max: 8 << 20 },
         part_size: 8 << 20,
         parts_in_flight: 6,
@@ -132,11 +175,17 @@ impl Tuning {
         connect_timeout: Duration::from_secs(5),
         retry_timeout: Duration::from_secs(60),
         max_retries: 8,
+        retry_wait: Duration::from_millis(100),
         claim_backoff: Duration::from_millis(50),
     };
 
     /// The defaults for memory, local disk and test wrappers.
     pub(crate) const LOCAL: Self = Self {
+        remote: false,
+        concurrency: Concurrency::Fixed(256),
+        hedge: false,
+        // A disk or a test's store says at once what it will say again.
+        max_retries: 0,
         limits: Limits { gap: 16 << 10, max: 8 << 20 },
         claim_backoff: Duration::from_millis(1),
         ..Self::REMOTE
@@ -144,14 +193,29 @@ impl Tuning {
 
     /// The most requests that may ever be in flight.
     pub(crate) fn most_requests(&self) -> usize {
-        self.concurrency
+        self.concurrency.most()
     }
 
     /// These defaults with what the options say.
     pub(crate) fn with(mut self, options: &Options) -> Result<Self> {
         let o = options;
-        if let Some(n) = number(o, "concurrency", 1..=100_000)? {
-            self.concurrency = n as usize;
+        if o.get("concurrency").is_some_and(|text| text.trim().eq_ignore_ascii_case("auto")) {
+            self.concurrency = Concurrency::Auto;
+        } else if let Some(n) = number(o, "concurrency", 1..=100_000)? {
+            self.concurrency = Concurrency::Fixed(n as usize);
+        }
+        self.hedge &= o.get("hedge").is_none() || flag(o, "hedge")?;
+        match o.get("mirror_order").map(|text| text.trim().to_ascii_lowercase()).as_deref() {
+            None => {}
+            Some("nearest") => self.nearest = true,
+            Some("first") => self.nearest = false,
+            Some(other) => {
+                return Err(Error::InvalidOption {
+                    option: "mirror_order".to_owned(),
+                    value: other.to_owned(),
+                    reason: "give `nearest` or `first`".to_owned(),
+                });
+            }
         }
         if let Some(n) = number(o, "coalesce_gap", 0..=u64::MAX)? {
             self.limits.gap = n;

@@ -29,7 +29,10 @@ pub fn runtime() -> Result<Handle> {
         0 => std::thread::available_parallelism().map_or(2, usize::from).clamp(2, MOST_WORKERS),
         n => n,
     };
-    handle(&SHARED, || start("forebay-io", workers))
+    handle(&SHARED, || {
+        grow_files();
+        start("forebay-io", workers)
+    })
 }
 
 /// Sets the number of worker threads of [`runtime`], before its first use in this process.
@@ -76,6 +79,26 @@ fn handle(slot: &OnceLock<Forked<Runtime>>, make: impl Fn() -> Result<Runtime>) 
     };
     first.get(make).map(|runtime| runtime.handle().clone())
 }
+
+/// Makes room for many open files, once. The kernel's table of them doubles at 64, 128 and 256, and each time every thread
+/// that opens a connection waits some 25 ms for it: in the middle of a first batch, if nobody did it before.
+#[cfg(target_os = "linux")]
+fn grow_files() {
+    // Not waited for; where it fails, the table grows as it would have.
+    let grow = || {
+        if let Ok(file) = std::fs::File::open("/dev/null")
+            && let Err(error) = rustix::io::fcntl_dupfd_cloexec(&file, 511)
+        {
+            tracing::debug!(%error, "the table of open files grows when it has to");
+        }
+    };
+    if let Err(error) = std::thread::Builder::new().name("forebay-files".to_owned()).spawn(grow) {
+        tracing::debug!(%error, "the table of open files grows when it has to");
+    }
+}
+
+#[cfg(not(target_os = "linux"))]
+fn grow_files() {}
 
 #[expect(clippy::disallowed_methods, reason = "this makes the one runtime")]
 fn start(name: &str, workers: usize) -> Result<Runtime> {

@@ -250,3 +250,12 @@ async fn a_writer_works_in_a_runtime_of_one_thread() {
         assert_eq!(storage.head("x").await.unwrap().size, 20 << 20);
     }
 }
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_store_that_can_be_relied_on_is_found_to_be_one() {
+    over_all(async |s| {
+        s.probe("meta/probe").await.unwrap();
+        assert!(s.list("").await.unwrap().is_empty(), "the probe leaves nothing");
+    })
+    .await;
+}

@@ -12,13 +12,60 @@ pub(crate) struct Fresh {
 
 /// One empty storage of each kind that can be had here.
 pub(crate) fn all() -> Vec<Fresh> {
-    vec![
-        local(),
-        memory(),
-        wrapped(),
-        #[cfg(feature = "s3-tests")]
-        s3(),
-    ]
+    vec![local(), memory(), wrapped()].into_iter().chain(servers()).collect()
+}
+
+/// One empty storage on each server that there is.
+#[cfg(not(feature = "server-tests"))]
+pub(crate) fn servers() -> Vec<Fresh> {
+    Vec::new()
+}
+
+/// One empty storage on each server that there is.
+#[cfg(feature = "server-tests")]
+pub(crate) fn servers() -> Vec<Fresh> {
+    let mut servers = vec![s3(), seaweed(), google()];
+    match azure() {
+        Some(azure) => servers.push(azure),
+        None => eprintln!("FOREBAY_TEST_AZURE is not set: nothing is shown of Azure"),
+    }
+    servers
+}
+
+#[cfg(feature = "server-tests")]
+fn fresh(kind: &'static str, url: &str, options: Options) -> Fresh {
+    let storage = Storage::open(&format!("{url}/{}", uuid::Uuid::new_v4()), &options).unwrap();
+    Fresh { storage, kind, _folder: None }
+}
+
+#[cfg(feature = "server-tests")]
+fn server(variable: &str) -> String {
+    std::env::var(variable)
+        .unwrap_or_else(|_| panic!("set {variable} to the URL of a server, as cargo xtask test does"))
+}
+
+#[cfg(feature = "server-tests")]
+fn seaweed() -> Fresh {
+    fresh("seaweed", "s3://forebay-test", s3_options().with("endpoint", server("FOREBAY_TEST_SEAWEED")))
+}
+
+#[cfg(feature = "server-tests")]
+fn google() -> Fresh {
+    const KEY: &str = r#"{"private_key": "k", "private_key_id": "i", "client_email": "e", "disable_oauth": true}"#;
+    let options = Options::new().with("endpoint", server("FOREBAY_TEST_GOOGLE")).with("service_account_key", KEY);
+    fresh("google", "gs://forebay-test", options)
+}
+
+/// Azurite, if there is one, with the account and the key that every Azurite has.
+#[cfg(feature = "server-tests")]
+fn azure() -> Option<Fresh> {
+    const KEY: &str = "Eby8vdM02xNOcqFlqUwJPLlmEtlCDXJ1OUzFT50uSRZ6IFsuFq2UVErCz4I6tq/K1SZFPTOtr/KBHBeksoGMGw==";
+    let endpoint = std::env::var("FOREBAY_TEST_AZURE").ok()?;
+    let options = Options::new()
+        .with("endpoint", format!("{endpoint}/devstoreaccount1"))
+        .with("account_name", "devstoreaccount1")
+        .with("account_key", KEY);
+    Some(fresh("azure", "az://forebay-test", options))
 }
 
 pub(crate) fn local() -> Fresh {
@@ -42,20 +89,19 @@ pub(crate) fn wrapped() -> Fresh {
     Fresh { storage, kind: "wrapped", _folder }
 }
 
-#[cfg(feature = "s3-tests")]
+#[cfg(feature = "server-tests")]
 pub(crate) fn s3() -> Fresh {
-    let storage = Storage::open(&s3_url(), &s3_options()).unwrap();
-    Fresh { storage, kind: "s3", _folder: None }
+    fresh("s3", "s3://forebay-test", s3_options())
 }
 
-#[cfg(feature = "s3-tests")]
+#[cfg(feature = "server-tests")]
 pub(crate) fn s3_url() -> String {
     format!("s3://forebay-test/{}", uuid::Uuid::new_v4())
 }
 
-#[cfg(feature = "s3-tests")]
+#[cfg(feature = "server-tests")]
 pub(crate) fn s3_options() -> Options {
-    let endpoint = std::env::var("FOREBAY_TEST_S3").expect("set FOREBAY_TEST_S3 to the URL of a moto server");
+    let endpoint = server("FOREBAY_TEST_S3");
     Options::new()
         .with("endpoint", endpoint)
         .with("region", "us-east-1")

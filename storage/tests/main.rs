@@ -7,15 +7,17 @@ mod bad_input;
 mod claims;
 mod clouds;
 mod conformance;
+mod engine;
 #[cfg(target_os = "linux")]
 mod failing_disk;
 mod faults;
 mod kinds;
 mod local_disk;
+mod mirrors;
 mod plans;
 #[cfg(target_os = "linux")]
 mod power_loss;
 mod processes;
-#[cfg(feature = "s3-tests")]
+#[cfg(feature = "server-tests")]
 mod s3;
 mod web;

@@ -116,7 +116,7 @@ fn a_storage_works_on_both_sides_of_a_fork() {
     again_with_fork("a_storage_works_on_both_sides_of_a_fork", folder.path());
 }
 
-#[cfg(all(target_os = "linux", feature = "s3-tests"))]
+#[cfg(all(target_os = "linux", feature = "server-tests"))]
 #[test]
 fn a_storage_on_s3_works_on_both_sides_of_a_fork() {
     if std::env::var_os(CHILD).is_some() {

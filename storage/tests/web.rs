@@ -12,7 +12,6 @@ pub(crate) struct Request {
     /// The path and the query, as sent.
     pub(crate) target: String,
     pub(crate) headers: HashMap<String, String>,
-    pub(crate) body: Vec<u8>,
 }
 
 impl Request {
@@ -126,7 +125,6 @@ fn read(reader: &mut BufReader<TcpStream>) -> Option<Request> {
         headers.insert(name.to_ascii_lowercase(), value.trim().to_owned());
     }
     let length = headers.get("content-length").map_or(0, |length| length.parse().unwrap());
-    let mut body = vec![0; length];
-    reader.read_exact(&mut body).ok()?;
-    Some(Request { method, target, headers, body })
+    reader.read_exact(&mut vec![0; length]).ok()?;
+    Some(Request { method, target, headers })
 }

@@ -86,6 +86,8 @@ impl Lake {
             Err(error) if error.is_not_found() => {}
             Err(error) => return Err(error.into()),
         }
+        // Commits stand on put-if-absent: a store whose own is none is refused before anything is there.
+        storage.probe(&names::meta(CommitId::random())).await?;
         let (pointer, bytes) = commit::write(&storage, &first).await?;
         // A creator that was killed between these two steps left a branch and no marker; its first commit serves as well.
         match refs::claim(&storage, DEFAULT_BRANCH, 0, RefKind::Create, pointer, bytes).await? {

@@ -2,6 +2,7 @@
 #![allow(clippy::print_stdout, clippy::print_stderr)]
 
 mod bench;
+mod clouds;
 mod codegen;
 mod delay;
 mod demo;

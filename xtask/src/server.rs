@@ -24,8 +24,22 @@ pub(crate) struct Server {
 impl Server {
     /// A fresh moto server: an S3 with exact conditional puts, which holds everything in memory.
     pub(crate) fn moto(repo: &Repo, venv: &Venv) -> Result<Self> {
-        let port = free_ports(1)?[0];
-        Self::start(repo, venv, "moto", &["moto_server", "-H", "127.0.0.1", "-p", &port.to_string()], port)
+        Self::start(repo, venv, "moto", &["moto_server", "-H", "127.0.0.1", "-p", "0"], None)
+    }
+
+    /// A fresh Google Cloud Storage of our own: `xtask/py/gcs.py`.
+    pub(crate) fn google(repo: &Repo, venv: &Venv) -> Result<Self> {
+        let script = repo.root.join("xtask").join("py").join("gcs.py");
+        Self::start(repo, venv, "gcs", &["python", &script.display().to_string(), "0"], None)
+    }
+
+    /// A fresh Azurite, Microsoft's own server for tests, from the folder that npm installed it in.
+    pub(crate) fn azurite(repo: &Repo, venv: &Venv, modules: &std::path::Path) -> Result<Self> {
+        let program = modules.join("node_modules").join("azurite").join("dist/src/blob/main.js");
+        let program = program.display().to_string();
+        let flags = ["--blobHost", "127.0.0.1", "--blobPort", "0", "--inMemoryPersistence", "--skipApiVersionCheck"];
+        let command: Vec<&str> = ["node", &program].into_iter().chain(flags).chain(["--disableTelemetry"]).collect();
+        Self::start(repo, venv, "azurite", &command, None)
     }
 
     /// A fresh SeaweedFS server: an S3 that is fast enough to measure a client with.
@@ -56,7 +70,7 @@ impl Server {
             "-master.telemetry=false".into(),
         ];
         let command: Vec<&str> = std::iter::once("weed").chain(flags.iter().map(String::as_str)).collect();
-        Self::start(repo, venv, "seaweed", &command, s3)
+        Self::start(repo, venv, "seaweed", &command, Some(s3))
     }
 
     /// Where it listens.
@@ -85,7 +99,8 @@ impl Server {
         }
     }
 
-    fn start(repo: &Repo, venv: &Venv, name: &str, command: &[&str], port: u16) -> Result<Self> {
+    /// Starts a server at a port, or at one that the system gives it and that it then names in its log.
+    fn start(repo: &Repo, venv: &Venv, name: &str, command: &[&str], port: Option<u16>) -> Result<Self> {
         let log: PathBuf = repo.target.join(format!("{name}.log"));
         println!("$ {}   (log: {})", command.join(" "), repo.short(&log));
         let out = File::create(&log).with_context(|| format!("cannot write {}", log.display()))?;
@@ -93,8 +108,37 @@ impl Server {
         leash.arg(repo.root.join("xtask").join("py").join("leash.py")).args(command);
         leash.stdin(Stdio::piped()).stderr(out.try_clone()?).stdout(out);
         let leash = leash.spawn().with_context(|| format!("cannot start {name}"))?;
-        Ok(Self { leash, address: SocketAddr::from((Ipv4Addr::LOCALHOST, port)) })
+        let mut server = Self { leash, address: SocketAddr::from((Ipv4Addr::LOCALHOST, port.unwrap_or(0))) };
+        if port.is_none() {
+            server.await_port(&log).with_context(|| format!("{name} did not start; see {}", log.display()))?;
+        }
+        Ok(server)
     }
+
+    /// Waits until the server has said where it listens.
+    fn await_port(&mut self, log: &std::path::Path) -> Result<()> {
+        let until = Instant::now() + PATIENCE;
+        loop {
+            if let Some(port) = said_port(&std::fs::read_to_string(log)?) {
+                self.address.set_port(port);
+                return Ok(());
+            }
+            if let Some(status) = self.leash.try_wait()? {
+                bail!("it ended with {status}");
+            }
+            if Instant::now() > until {
+                bail!("it did not say where it listens");
+            }
+            std::thread::sleep(Duration::from_millis(50));
+        }
+    }
+}
+
+/// The port in a whole line that names a URL of this machine.
+fn said_port(log: &str) -> Option<u16> {
+    let line = log.split_inclusive('\n').find(|line| line.ends_with('\n') && line.contains("http://127.0.0.1:"))?;
+    let digits = line.split_once("http://127.0.0.1:")?.1;
+    digits.split(|c: char| !c.is_ascii_digit()).next()?.parse().ok().filter(|port| *port != 0)
 }
 
 impl Drop for Server {
@@ -106,14 +150,17 @@ impl Drop for Server {
     }
 }
 
-/// Free loopback ports, each below 55,536 and with its port + 10,000 free as well.
+/// Free loopback ports, each below 55,536 and with its port + 10,000 free as well. The system gives them out in turn, so that
+/// two tasks at once get different ones.
 fn free_ports(count: usize) -> Result<Vec<u16>> {
-    let mut held = Vec::new();
-    for port in 20_000..50_000_u16 {
-        let pair = TcpListener::bind((Ipv4Addr::LOCALHOST, port))
-            .and_then(|low| Ok((low, TcpListener::bind((Ipv4Addr::LOCALHOST, port + 10_000))?)));
-        if let Ok(pair) = pair {
-            held.push((port, pair));
+    let (mut held, mut unfit) = (Vec::new(), Vec::new());
+    for _ in 0..1000 {
+        let low = TcpListener::bind((Ipv4Addr::LOCALHOST, 0))?;
+        let port = low.local_addr()?.port();
+        match port.checked_add(10_000).map(|high| TcpListener::bind((Ipv4Addr::LOCALHOST, high))) {
+            Some(Ok(high)) => held.push((port, (low, high))),
+            // Held on to, so that the next one is another one.
+            _ => unfit.push(low),
         }
         if held.len() == count {
             return Ok(held.into_iter().map(|(port, _)| port).collect());
@@ -141,6 +188,14 @@ fn put_bucket(address: SocketAddr, bucket: &str) -> Result<u16> {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn the_port_is_read_from_a_whole_line_of_the_log() {
+        assert_eq!(said_port("starts on 127.0.0.1:0\n * Running on http://127.0.0.1:4123\n"), Some(4123));
+        assert_eq!(said_port("listens on http://127.0.0.1:41/x \n"), Some(41));
+        assert_eq!(said_port("listens on http://127.0.0.1:41"), None);
+        assert_eq!(said_port("starts on http://127.0.0.1:0\n"), None);
+    }
 
     #[test]
     fn free_ports_differ_and_can_be_bound() -> Result<()> {

@@ -1,16 +1,13 @@
 //! `cargo xtask test`: everything that must hold before a change lands. `.ci/run` is this and nothing else.
 
+use crate::clouds::Clouds;
 use crate::repo::Repo;
-use crate::server::Server;
 use crate::shell::{self, cargo};
 use crate::venv::{Set, Venv};
 use crate::{codegen, tidy, wheel};
 use anyhow::{Context, Result};
 use std::process::ExitCode;
 use std::time::{Duration, Instant};
-
-/// The bucket that the S3 tests find at `FOREBAY_TEST_S3`.
-const BUCKET: &str = "forebay-test";
 
 /// The pages whose Python code must run as it is pasted.
 const SNIPPETS: &[&str] = &["README.md", "docs/python.md", "docs/loading.md", "bindings/python/README.md"];
@@ -64,15 +61,14 @@ fn docs(repo: &Repo) -> Result<()> {
     shell::run(cargo(repo).args(["doc", "--release", "--workspace", "--no-deps"]).env("RUSTDOCFLAGS", "-D warnings"))
 }
 
-/// The Rust tests, those against S3 included: a fresh server for each run.
+/// The Rust tests, those against the stores of clouds included: fresh servers for each run.
 fn rust(repo: &Repo, args: &Args) -> Result<()> {
     let venv = Venv::with(repo, &[Set::Demo, Set::Test])?;
-    let mut s3 = Server::moto(repo, &venv)?;
-    s3.make_bucket(BUCKET)?;
+    let clouds = Clouds::all(repo, &venv)?;
     let mut tests = cargo(repo);
     tests.args(["test", "--release", "--workspace"]);
-    tests.args(["--features", "forebay-storage/s3-tests,forebay-versioning/s3-tests"]);
-    tests.env("FOREBAY_TEST_S3", s3.url());
+    tests.args(["--features", "forebay-storage/server-tests,forebay-versioning/s3-tests"]);
+    clouds.tell(&mut tests);
     shell::run(long(&mut tests, args))
 }
 
@@ -80,11 +76,11 @@ fn rust(repo: &Repo, args: &Args) -> Result<()> {
 fn python(repo: &Repo, args: &Args) -> Result<()> {
     let venv = Venv::with(repo, &[Set::Demo, Set::Test])?;
     wheel::install(repo, &venv)?;
-    let mut s3 = Server::moto(repo, &venv)?;
-    s3.make_bucket(BUCKET)?;
+    let clouds = Clouds::s3(repo, &venv)?;
     let folder = repo.root.join("bindings").join("python");
     let mut tests = venv.command("python");
-    tests.args(["-m", "pytest", "-q", "tests"]).current_dir(folder).env("FOREBAY_TEST_S3", s3.url());
+    tests.args(["-m", "pytest", "-q", "tests"]).current_dir(folder);
+    clouds.tell(&mut tests);
     shell::run(long(&mut tests, args))?;
     let mut snippets = venv.command("python");
     snippets.current_dir(&repo.root).arg(repo.root.join("xtask").join("py").join("snippets.py")).args(SNIPPETS);

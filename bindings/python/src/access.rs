@@ -2,7 +2,6 @@
 
 use std::{
     collections::BTreeMap,
-    convert::Infallible,
     error::Error as StdError,
     fmt,
     sync::Arc,

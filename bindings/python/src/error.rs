@@ -193,7 +193,7 @@ fn of_storage(error: &StorageError) -> &'static str {
         | StorageError::Denied { .. }
         | StorageError::NotPermitted { .. } => "AccessError",
         StorageError::ReadOnly { .. } => "ReadOnlyError",
-        StorageError::NoListing { .. } => "UnsupportedError",
+        StorageError::NoListing { .. } | StorageError::NotAtomic { .. } => "UnsupportedError",
         _ => "StorageError",
     }
 }

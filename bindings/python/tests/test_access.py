@@ -96,7 +96,6 @@ def broker() -> dict[str, Any]:
     return {"access_key_id": "test", "secret_access_key": "test", "expires_at": time.time() + 3600}
 
 
-@pytest.mark.skipif("FOREBAY_TEST_S3" not in os.environ, reason="cargo xtask test starts the S3 server")
 def test_credentials_from_a_callable_sign_everything_and_travel_to_other_processes() -> None:
     global calls
     calls = 0

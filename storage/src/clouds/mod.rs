@@ -119,7 +119,8 @@ impl Config {
         for (key, value) in &self.client {
             options = options.with_config(*key, value);
         }
-        let making = Making { options, retry, connector: Connector, credentials };
+        let connector = Connector { retries: retry.max_retries > 0 };
+        let making = Making { options, retry, connector, credentials };
         let made = self.cloud.client(making);
         made.map_err(|error| Error::InvalidUrl { url: self.url.clone(), reason: error.to_string() })
     }

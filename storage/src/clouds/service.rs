@@ -14,35 +14,61 @@ pub(crate) enum Rejected {
     /// The bucket or container itself is not there; an object that is missing is answered with the same number.
     #[error("there is no such bucket or container")]
     NoBucket,
+    /// The store is at fault, or asks for patience. Only told to clients that do not retry by themselves.
+    #[error("the store answered {status}: {body}")]
+    Busy {
+        /// 408, 425, 429 or 5xx.
+        status: u16,
+        /// What it said.
+        body: String,
+    },
 }
 
 /// Makes clients whose answers are looked at.
 #[derive(Debug, Clone, Copy)]
-pub(crate) struct Connector;
+pub(crate) struct Connector {
+    /// Whether the client retries by itself, for which it must see each answer as it came.
+    pub(crate) retries: bool,
+}
 
 impl HttpConnector for Connector {
     fn connect(&self, options: &ClientOptions) -> object_store::Result<HttpClient> {
-        Ok(HttpClient::new(Looking(ReqwestConnector::default().connect(options)?)))
+        let (inner, retries) = (ReqwestConnector::default().connect(options)?, self.retries);
+        Ok(HttpClient::new(Looking { inner, retries }))
     }
 }
 
 #[derive(Debug)]
-struct Looking(HttpClient);
+struct Looking {
+    inner: HttpClient,
+    retries: bool,
+}
 
-/// The most that is read of the body of an answer that says "not found".
+/// The most that is read of the body of an answer that says what went wrong.
 const LONGEST: usize = 64 << 10;
 
 #[async_trait]
 impl HttpService for Looking {
     async fn call(&self, request: HttpRequest) -> Result<HttpResponse, HttpError> {
-        let answer = self.0.execute(request).await?;
-        if answer.status() == http::StatusCode::NOT_FOUND { missing(answer).await } else { Ok(answer) }
+        let answer = self.inner.execute(request).await?;
+        match answer.status().as_u16() {
+            404 => missing(answer).await,
+            408 | 425 | 429 | 500..=599 if !self.retries => Err(busy(answer).await),
+            _ => Ok(answer),
+        }
     }
 }
 
-/// Tells a bucket that is missing from an object that is.
-async fn missing(answer: HttpResponse) -> Result<HttpResponse, HttpError> {
-    let (parts, mut body) = answer.into_parts();
+/// The error of an answer that the store would not give at another time.
+async fn busy(answer: HttpResponse) -> HttpError {
+    let (parts, body) = answer.into_parts();
+    // What it says is of use in a message only.
+    let text = read(body).await.unwrap_or_default();
+    let body = String::from_utf8_lossy(&text).chars().take(1000).collect();
+    HttpError::new(HttpErrorKind::Unknown, Rejected::Busy { status: parts.status.as_u16(), body })
+}
+
+async fn read(mut body: HttpResponseBody) -> Result<Vec<u8>, HttpError> {
     let mut text = Vec::new();
     while text.len() < LONGEST {
         let Some(frame) = body.frame().await else { break };
@@ -50,6 +76,13 @@ async fn missing(answer: HttpResponse) -> Result<HttpResponse, HttpError> {
             text.extend_from_slice(&data);
         }
     }
+    Ok(text)
+}
+
+/// Tells a bucket that is missing from an object that is.
+async fn missing(answer: HttpResponse) -> Result<HttpResponse, HttpError> {
+    let (parts, body) = answer.into_parts();
+    let text = read(body).await?;
     let code = parts.headers.get("x-ms-error-code").and_then(|value| value.to_str().ok()).unwrap_or_default();
     let said = String::from_utf8_lossy(&text);
     if ["NoSuchBucket", "ContainerNotFound"]

@@ -7,7 +7,7 @@ use object_store::ObjectStore;
 use object_store::memory::InMemory;
 use object_store::path::Path;
 
-use super::{Shared, Source, Storage};
+use super::{Shared, Site, Source, Storage, make};
 use crate::clouds::{self, Asked, Config, Environment};
 use crate::credentials::Credentials;
 use crate::error::{Error, Result};
@@ -33,11 +33,12 @@ pub struct StorageBuilder {
     url: String,
     options: Options,
     credentials: Option<Arc<dyn Credentials>>,
+    mirrors: Vec<String>,
 }
 
 impl StorageBuilder {
     pub(super) fn new(url: String) -> Self {
-        Self { url, options: Options::new(), credentials: None }
+        Self { url, options: Options::new(), credentials: None, mirrors: Vec::new() }
     }
 
     /// With these options.
@@ -52,6 +53,15 @@ impl StorageBuilder {
         self
     }
 
+    /// With other places that hold the same objects, such as copies in other regions, reached with the same options and
+    /// credentials. What never changes is read from the nearest place that works (or, with the option `mirror_order=first`, the
+    /// first one), beginning with the storage itself; all else is written to and read from the storage itself, and only read
+    /// elsewhere while that fails. The storage's own word counts on what is not there.
+    pub fn mirrors<S: Into<String>>(mut self, urls: impl IntoIterator<Item = S>) -> Self {
+        self.mirrors = urls.into_iter().map(Into::into).collect();
+        self
+    }
+
     /// Opens it; sends nothing and makes nothing.
     ///
     /// # Errors
@@ -61,41 +71,58 @@ impl StorageBuilder {
     }
 
     pub(crate) fn open_in(self, environment: Environment<'_>) -> Result<Storage> {
+        self.options.iter().try_for_each(|(name, _)| clouds::check_name(name))?;
+        let place = self.place(&self.url, environment)?;
+        let mut mirrors = Vec::new();
+        for url in &self.mirrors {
+            mirrors.push(self.place(url, environment)?.site);
+        }
+        let Place { site, local, mut tuning, read_only } = place;
+        if !mirrors.is_empty() && !tuning.remote {
+            // One of several sources that fails is worth another round, wherever they are.
+            tuning = Tuning { max_retries: Tuning::REMOTE.max_retries, ..tuning }.with(&self.options)?;
+        }
+        let backend = Forked::new(make(&site, &mirrors, &tuning)?);
+        Ok(Storage { shared: Arc::new(Shared { site, mirrors, local, tuning, read_only, backend }) })
+    }
+
+    fn place(&self, url: &str, environment: Environment<'_>) -> Result<Place> {
         let options = &self.options;
-        options.iter().try_for_each(|(name, _)| clouds::check_name(name))?;
-        match Location::parse(&self.url)? {
+        match Location::parse(url)? {
             Location::Local(folder) => {
                 let url = folder.display().to_string();
                 let local = LocalStore::new(folder);
                 let source = Source::Fixed(Arc::new(local.clone()));
-                build(url, "", Some(local), Tuning::LOCAL.with(options)?, source, false)
+                let site = Site { url, root: Path::default(), source };
+                Ok(Place { site, local: Some(local), tuning: Tuning::LOCAL.with(options)?, read_only: false })
             }
             Location::Memory { name, prefix } => {
-                let url = self.url.trim_end_matches('/').to_owned();
-                build(url, &prefix, None, Tuning::LOCAL.with(options)?, Source::Fixed(memory(&name)), false)
+                let url = url.trim_end_matches('/').to_owned();
+                let site = Site { root: root(&url, &prefix)?, url, source: Source::Fixed(memory(&name)) };
+                Ok(Place { site, local: None, tuning: Tuning::LOCAL.with(options)?, read_only: false })
             }
             Location::Remote { remote, prefix, url } => {
                 let tuning = Tuning::REMOTE.with(options)?;
                 let asked = Asked { url: &url, options, environment, credentials: self.credentials.is_some() };
-                let config = Config::new(&asked, &remote, tuning, self.credentials)?;
+                let config = Config::new(&asked, &remote, tuning, self.credentials.clone())?;
                 let read_only = matches!(remote, Remote::Http { .. });
-                build(url, &prefix, None, tuning, Source::Remote(config), read_only)
+                let site = Site { root: root(&url, &prefix)?, url, source: Source::Remote(Box::new(config)) };
+                Ok(Place { site, local: None, tuning, read_only })
             }
         }
     }
 }
 
-fn build(
-    url: String,
-    root: &str,
+/// What a URL means.
+struct Place {
+    site: Site,
     local: Option<LocalStore>,
     tuning: Tuning,
-    source: Source,
     read_only: bool,
-) -> Result<Storage> {
-    let root = Path::parse(root).map_err(|e| Error::InvalidUrl { url: url.clone(), reason: e.to_string() })?;
-    let backend = Forked::new(source.backend(&tuning)?);
-    Ok(Storage { shared: Arc::new(Shared { url, root, local, tuning, read_only, source, backend }) })
+}
+
+fn root(url: &str, prefix: &str) -> Result<Path> {
+    Path::parse(prefix).map_err(|e| Error::InvalidUrl { url: url.to_owned(), reason: e.to_string() })
 }
 
 /// The process's memory stores by name.

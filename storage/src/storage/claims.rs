@@ -7,6 +7,7 @@ use object_store::{GetOptions, PutMode, PutOptions, PutPayload};
 use super::read::collect;
 use super::{Backend, Storage};
 use crate::claim::{Attempt, Claim, Next, Seen, next};
+use crate::engine::retry::random;
 use crate::error::{Error, Result};
 
 /// How often a claim sends its request before it gives up on knowing.
@@ -92,6 +93,5 @@ impl Storage {
 
 /// A wait of half to one and a half times `wait`, so that many claimants do not come back at the same moment.
 fn jittered(wait: std::time::Duration) -> std::time::Duration {
-    let random = uuid::Uuid::new_v4().as_u128() as u32;
-    wait.mul_f64(0.5 + f64::from(random) / f64::from(u32::MAX))
+    wait.mul_f64(0.5 + random())
 }

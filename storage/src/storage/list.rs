@@ -30,7 +30,10 @@ impl Storage {
     pub async fn list_after(&self, prefix: &str, after: &str) -> Result<Vec<Entry>> {
         let (location, store) = (self.listable(prefix)?, &self.backend()?.store);
         let folder = Some(&location).filter(|l| !l.as_ref().is_empty());
-        self.collect_list(prefix, store.list_with_offset(folder, &self.resolve(after)?)).await
+        let mut entries = self.collect_list(prefix, store.list_with_offset(folder, &self.resolve(after)?)).await?;
+        // A store may take where to begin as a hint, as Azurite does.
+        entries.retain(|entry| entry.path.as_str() > after);
+        Ok(entries)
     }
 
     /// The full name of a folder to list.
@@ -56,7 +59,7 @@ impl Storage {
     }
 
     fn entry(&self, meta: ObjectMeta) -> Option<Entry> {
-        let path = match self.shared.root.as_ref() {
+        let path = match self.shared.site.root.as_ref() {
             "" => meta.location.to_string(),
             root => meta.location.as_ref().strip_prefix(root)?.strip_prefix('/')?.to_owned(),
         };

@@ -3,6 +3,7 @@
 mod builder;
 mod claims;
 mod list;
+mod probe;
 mod read;
 
 use std::path::Path as FilePath;
@@ -14,7 +15,9 @@ use object_store::path::Path;
 use object_store::{ObjectStore, ObjectStoreExt, PutOptions, PutPayload};
 use tokio::sync::Semaphore;
 
-use crate::clouds;
+use crate::clouds::{self, Clients};
+use crate::engine::sources::Sources;
+use crate::engine::{self, Engine, Stats};
 use crate::error::{Error, Result};
 use crate::forked::Forked;
 use crate::local::{LocalStore, is_leftover_name};
@@ -32,39 +35,64 @@ pub struct Storage {
 }
 
 struct Shared {
-    url: String,
-    root: Path,
+    site: Site,
+    /// Other places with the same objects.
+    mirrors: Vec<Site>,
     local: Option<LocalStore>,
     tuning: Tuning,
     /// Whether it is a web server: nothing is written, and nothing is listed.
     read_only: bool,
-    source: Source,
     backend: Forked<Backend>,
 }
 
 /// Where a backend comes from, for the process at hand.
 enum Source {
     Fixed(Arc<dyn ObjectStore>),
-    Remote(clouds::Config),
+    Remote(Box<clouds::Config>),
 }
 
 struct Backend {
     store: Arc<dyn ObjectStore>,
     claims: Arc<dyn ObjectStore>,
+    /// Turns to write.
     permits: Semaphore,
+    /// What sends the reads.
+    engine: Engine,
 }
 
 impl Source {
-    fn backend(&self, tuning: &Tuning) -> Result<Backend> {
-        let (store, claims) = match self {
-            Self::Fixed(store) => (store.clone(), store.clone()),
-            Self::Remote(config) => {
-                let clients = config.clients()?;
-                (clients.store, clients.once)
-            }
-        };
-        Ok(Backend { store, claims, permits: Semaphore::new(tuning.concurrency) })
+    fn clients(&self) -> Result<Clients> {
+        match self {
+            Self::Fixed(store) => Ok(Clients { store: store.clone(), once: store.clone() }),
+            Self::Remote(config) => config.clients(),
+        }
     }
+}
+
+/// A storage's own place or a mirror's.
+struct Site {
+    url: String,
+    root: Path,
+    source: Source,
+}
+
+impl Shared {
+    /// The clients of this process.
+    fn make(&self) -> Result<Backend> {
+        make(&self.site, &self.mirrors, &self.tuning)
+    }
+}
+
+fn make(site: &Site, mirrors: &[Site], tuning: &Tuning) -> Result<Backend> {
+    let Clients { store, once } = site.source.clients()?;
+    let main = engine::sources::Source { url: site.url.clone(), store: once.clone(), root: site.root.clone() };
+    let mut sources = vec![main];
+    for mirror in mirrors {
+        let store = mirror.source.clients()?.once;
+        sources.push(engine::sources::Source { url: mirror.url.clone(), store, root: mirror.root.clone() });
+    }
+    let engine = Engine::new(Sources::new(sources, tuning.nearest), *tuning);
+    Ok(Backend { store, claims: once, permits: Semaphore::new(tuning.most_requests()), engine })
 }
 
 /// An object as a listing shows it.
@@ -80,7 +108,7 @@ pub struct Entry {
 
 impl std::fmt::Debug for Storage {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        write!(f, "Storage({})", self.shared.url)
+        write!(f, "Storage({})", self.url())
     }
 }
 
@@ -109,26 +137,38 @@ impl Storage {
 
     /// A storage on any [`ObjectStore`], for wrappers in tests and stores of one's own; `url` is for messages.
     ///
-    /// Only the trait is used: nothing is mapped, writers upload, and claims wait only milliseconds between attempts.
+    /// Only the trait is used: nothing is mapped, writers upload, nothing is tried again, and claims wait only milliseconds
+    /// between attempts.
     pub fn from_store(store: Arc<dyn ObjectStore>, url: impl Into<String>) -> Self {
-        let tuning = Tuning::LOCAL;
-        let backend =
-            Backend { store: store.clone(), claims: store.clone(), permits: Semaphore::new(tuning.concurrency) };
-        let shared = Shared {
-            url: url.into(),
-            root: Path::default(),
-            local: None,
-            tuning,
-            read_only: false,
-            source: Source::Fixed(store),
-            backend: Forked::new(backend),
+        Self::on(store, url.into(), Tuning::LOCAL)
+    }
+
+    /// As [`Storage::from_store`], and read from as if the store were across a network: with retries, hedged reads and what
+    /// else the options say.
+    ///
+    /// # Errors
+    /// [`Error::InvalidOption`].
+    pub fn from_remote_store(store: Arc<dyn ObjectStore>, url: impl Into<String>, options: &Options) -> Result<Self> {
+        Ok(Self::on(store, url.into(), Tuning::REMOTE.with(options)?))
+    }
+
+    fn on(store: Arc<dyn ObjectStore>, url: String, tuning: Tuning) -> Self {
+        let root = Path::default();
+        let main = engine::sources::Source { url: url.clone(), store: store.clone(), root: root.clone() };
+        let backend = Backend {
+            store: store.clone(),
+            claims: store.clone(),
+            permits: Semaphore::new(tuning.most_requests()),
+            engine: Engine::new(Sources::new(vec![main], tuning.nearest), tuning),
         };
-        Self { shared: Arc::new(shared) }
+        let site = Site { url, root, source: Source::Fixed(store) };
+        let backend = Forked::new(backend);
+        Self { shared: Arc::new(Shared { site, mirrors: Vec::new(), local: None, tuning, read_only: false, backend }) }
     }
 
     /// The URL, or the absolute path of a local folder; opening it again gives the same storage.
     pub fn url(&self) -> &str {
-        &self.shared.url
+        &self.shared.site.url
     }
 
     /// The root folder, when it is one on this machine.
@@ -136,9 +176,23 @@ impl Storage {
         self.shared.local.as_ref().map(LocalStore::root)
     }
 
-    /// How many requests are sent at once.
+    /// The most requests that are sent at once; [`Storage::stats`] says how many it is at the moment.
     pub fn concurrency(&self) -> usize {
-        self.shared.tuning.concurrency
+        self.shared.tuning.most_requests()
+    }
+
+    /// What was read so far in this process, and how it went; nothing if the clients cannot be made.
+    pub fn stats(&self) -> Stats {
+        self.backend().map(|backend| backend.engine.stats()).unwrap_or_default()
+    }
+
+    /// Says that the bytes that came for an object were wrong, as a checksum shows: where there are mirrors, its next read
+    /// asks another one. Gives the URL that they came from, if that is known.
+    pub fn distrust(&self, path: &str) -> Option<String> {
+        let backend = self.backend().ok()?;
+        let from = backend.engine.sources().distrust(path).map(str::to_owned);
+        tracing::warn!(url = self.url(), path, ?from, "the bytes of an object were wrong");
+        from
     }
 
     /// The store below, which knows objects by their full name: for wrappers, which [`Storage::from_store`] takes.
@@ -150,7 +204,7 @@ impl Storage {
     }
 
     fn backend(&self) -> Result<&Backend> {
-        self.shared.backend.get(|| self.shared.source.backend(&self.shared.tuning))
+        self.shared.backend.get(|| self.shared.make())
     }
 
     pub(crate) fn tuning(&self) -> &Tuning {
@@ -165,10 +219,11 @@ impl Storage {
     pub(crate) fn resolve(&self, path: &str) -> Result<Path> {
         let invalid = |reason: String| Error::InvalidPath { path: path.to_owned(), reason };
         let relative = Path::parse(path).map_err(|e| invalid(e.to_string()))?;
-        if self.shared.root.as_ref().is_empty() {
+        let root = &self.shared.site.root;
+        if root.as_ref().is_empty() {
             return Ok(relative);
         }
-        Ok(self.shared.root.parts().chain(relative.parts()).collect())
+        Ok(root.parts().chain(relative.parts()).collect())
     }
 
     /// The full name of an object.

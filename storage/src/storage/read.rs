@@ -4,10 +4,11 @@ use std::ops::Range;
 
 use bytes::{Bytes, BytesMut};
 use futures::{StreamExt, future};
-use object_store::path::Path;
-use object_store::{GetOptions, GetRange, GetResult, GetResultPayload, ObjectStoreExt};
+use object_store::{GetResult, GetResultPayload, ObjectStoreExt};
 
 use super::{Backend, Storage};
+use crate::engine::retry::{Class, Failure, classify};
+use crate::engine::{Ask, Failed, Sink};
 use crate::error::{Error, Result};
 use crate::plan::Plan;
 
@@ -17,8 +18,8 @@ impl Storage {
     /// # Errors
     /// [`Error::NotFound`] (see [`Error::is_not_found`]), [`Error::ShortRead`] and those of the store.
     pub async fn get(&self, path: &str) -> Result<Bytes> {
-        let location = self.object(path)?;
-        self.read(path, &location, None).await
+        self.object(path)?;
+        self.read(&Ask { path, range: None, fixed: false }).await
     }
 
     /// Reads exactly the bytes `range` of an object; an empty range needs no request.
@@ -27,12 +28,12 @@ impl Storage {
     /// [`Error::NotFound`], [`Error::InvalidRange`], [`Error::ShortRead`] when the object ends before the range does, and
     /// those of the store.
     pub async fn get_range(&self, path: &str, range: Range<u64>) -> Result<Bytes> {
-        let location = self.object(path)?;
+        self.object(path)?;
         self.check_range(path, &range)?;
         if range.is_empty() {
             return Ok(Bytes::new());
         }
-        self.read(path, &location, Some(range)).await
+        self.read(&Ask { path, range: Some(range), fixed: true }).await
     }
 
     /// Reads exactly the bytes of each range, in the order given, by as few and as parallel requests as
@@ -41,11 +42,12 @@ impl Storage {
     /// # Errors
     /// As [`Storage::get_range`]; the first one stops all.
     pub async fn get_ranges(&self, path: &str, ranges: &[Range<u64>]) -> Result<Vec<Bytes>> {
-        let location = self.object(path)?;
+        self.object(path)?;
         ranges.iter().try_for_each(|range| self.check_range(path, range))?;
         let plan = Plan::new(ranges, self.shared.tuning.limits);
-        let reads = plan.reads.iter().map(|range| self.read(path, &location, Some(range.clone())));
-        let bytes = future::try_join_all(reads).await?;
+        let asks: Vec<_> =
+            plan.reads.iter().map(|range| Ask { path, range: Some(range.clone()), fixed: true }).collect();
+        let bytes = future::try_join_all(asks.iter().map(|ask| self.read(ask))).await?;
         Ok(plan.assemble(&bytes))
     }
 
@@ -55,46 +57,23 @@ impl Storage {
     /// # Errors
     /// As [`Storage::get_range`]; what is in `parts` then is undefined.
     pub async fn read_into(&self, path: &str, start: u64, parts: Vec<&mut [u8]>) -> Result<()> {
-        let location = self.object(path)?;
+        self.object(path)?;
         let length: u64 = parts.iter().map(|part| part.len() as u64).sum();
         self.check_range(path, &(start..start.checked_add(length).unwrap_or(0)))?;
         let reads = split_parts(parts, self.shared.tuning.limits.max);
-        let reads = reads.into_iter().map(|(at, parts)| self.fill(path, &location, start + at, parts));
+        let reads = reads.into_iter().map(|(at, parts)| self.fill(path, start + at, parts));
         future::try_join_all(reads).await?;
         Ok(())
     }
 
     /// One request for bytes that fill `parts`.
-    async fn fill(&self, path: &str, location: &Path, start: u64, parts: Vec<&mut [u8]>) -> Result<()> {
+    async fn fill(&self, path: &str, start: u64, parts: Vec<&mut [u8]>) -> Result<()> {
         let length: u64 = parts.iter().map(|part| part.len() as u64).sum();
         if length == 0 {
             return Ok(());
         }
-        let backend = self.backend()?;
-        let _permit = backend.permits.acquire().await.ok();
-        let (result, range) = self.request(path, location, Some(start..start + length), backend).await?;
-        let failed = |source| Error::store("read", self.url(), path, Some(range.clone()), source);
-        let (mut stream, mut got, mut parts) = (result.into_stream(), 0, parts.into_iter());
-        let mut part: &mut [u8] = &mut [];
-        while let Some(chunk) = stream.next().await.transpose().map_err(failed)? {
-            got += chunk.len() as u64;
-            if got > length {
-                break;
-            }
-            let mut chunk = &chunk[..];
-            while !chunk.is_empty() {
-                if part.is_empty() {
-                    part = parts.next().unwrap_or_default();
-                    continue;
-                }
-                let fits = chunk.len().min(part.len());
-                let (to, rest) = std::mem::take(&mut part).split_at_mut(fits);
-                let (from, left) = chunk.split_at(to.len());
-                to.copy_from_slice(from);
-                (part, chunk) = (rest, left);
-            }
-        }
-        if got == length { Ok(()) } else { Err(self.short(path, range, got)) }
+        let ask = Ask { path, range: Some(start..start + length), fixed: true };
+        self.send(&ask, &mut Fill(parts)).await
     }
 
     fn check_range(&self, path: &str, range: &Range<u64>) -> Result<()> {
@@ -105,58 +84,85 @@ impl Storage {
     }
 
     /// One request, and every byte of its answer.
-    async fn read(&self, path: &str, location: &Path, range: Option<Range<u64>>) -> Result<Bytes> {
+    async fn read(&self, ask: &Ask<'_>) -> Result<Bytes> {
+        self.send(ask, &mut Whole).await
+    }
+
+    async fn send<S: Sink>(&self, ask: &Ask<'_>, sink: &mut S) -> Result<S::Got> {
         let backend = self.backend()?;
-        // The semaphore is never closed, so there always is a permit.
-        let _permit = backend.permits.acquire().await.ok();
-        let failed = |source| Error::store("read", self.url(), path, range.clone(), source);
-        let (result, wanted) = self.request(path, location, range.clone(), backend).await?;
-        let bytes = collect(result, (wanted.end - wanted.start) as usize).await.map_err(failed)?;
-        let got = bytes.len() as u64;
-        if got == wanted.end - wanted.start { Ok(bytes) } else { Err(self.short(path, wanted, got)) }
-    }
-
-    /// One request; gives the range of its answer, which is the one asked for.
-    async fn request(
-        &self,
-        path: &str,
-        location: &Path,
-        range: Option<Range<u64>>,
-        backend: &Backend,
-    ) -> Result<(GetResult, Range<u64>)> {
-        let options = GetOptions { range: range.clone().map(GetRange::Bounded), ..GetOptions::default() };
-        let result = match backend.store.get_opts(location, options).await {
-            Ok(result) => result,
-            Err(error) => return Err(self.explain_range(path, location, range, error, backend).await),
-        };
-        let wanted = range.unwrap_or(0..result.meta.size);
-        if result.range != wanted {
-            let got = result.range.end.saturating_sub(result.range.start);
-            return Err(self.short(path, wanted, got));
+        match backend.engine.get(ask, sink).await {
+            Ok(got) => Ok(got),
+            Err(failed) => Err(self.explain(ask, failed, backend).await),
         }
-        Ok((result, wanted))
     }
 
-    fn short(&self, path: &str, range: Range<u64>, got: u64) -> Error {
-        Error::ShortRead { url: self.url().to_owned(), path: path.to_owned(), range, got }
-    }
-
-    /// Tells a range that begins beyond the end of its object from other failures, which every store words differently.
-    async fn explain_range(
-        &self,
-        path: &str,
-        location: &Path,
-        range: Option<Range<u64>>,
-        error: object_store::Error,
-        backend: &Backend,
-    ) -> Error {
-        if let (Some(range), object_store::Error::Generic { .. }) = (&range, &error)
-            && let Ok(meta) = backend.store.head(location).await
+    /// The error of a read that failed at last.
+    ///
+    /// Tells a range that begins beyond the end of its object from other refusals, which every store words differently.
+    async fn explain(&self, ask: &Ask<'_>, failed: Failed, backend: &Backend) -> Error {
+        let short = |range, got| Error::ShortRead { url: self.url().to_owned(), path: ask.path.to_owned(), range, got };
+        let class = classify(&failed.failure);
+        let error = match failed.failure {
+            Failure::Short { range, got, .. } => return short(range, got),
+            Failure::Store(error) => error,
+        };
+        if let (Some(range), object_store::Error::Generic { .. }, Class::Final) = (&ask.range, &error, class)
+            && let Ok(location) = backend.engine.sources().main().locate(ask.path)
+            && let Ok(meta) = backend.store.head(&location).await
             && meta.size < range.end
         {
-            return self.short(path, range.clone(), meta.size.saturating_sub(range.start));
+            return short(range.clone(), meta.size.saturating_sub(range.start));
         }
-        Error::store("read", self.url(), path, range, error)
+        Error::store("read", self.url(), ask.path, ask.range.clone(), error).after(failed.attempts)
+    }
+}
+
+/// Takes a body in as one piece, copied at most once.
+struct Whole;
+
+impl Sink for Whole {
+    type Got = Bytes;
+
+    async fn take(&mut self, answer: GetResult, wanted: &Range<u64>) -> Result<Bytes, Failure> {
+        let length = wanted.end - wanted.start;
+        let bytes = collect(answer, length as usize).await.map_err(Failure::Store)?;
+        let got = bytes.len() as u64;
+        if got == length { Ok(bytes) } else { Err(Failure::Short { range: wanted.clone(), got, cut: true }) }
+    }
+}
+
+/// Takes a body into memory that lies in several places.
+struct Fill<'a>(Vec<&'a mut [u8]>);
+
+impl Sink for Fill<'_> {
+    type Got = ();
+
+    async fn take(&mut self, answer: GetResult, wanted: &Range<u64>) -> Result<(), Failure> {
+        let length = wanted.end - wanted.start;
+        let (mut stream, mut got, mut parts) = (answer.into_stream(), 0, self.0.iter_mut());
+        let mut part: &mut [u8] = &mut [];
+        while let Some(chunk) = stream.next().await.transpose().map_err(Failure::Store)? {
+            got += chunk.len() as u64;
+            if got > length {
+                break;
+            }
+            let mut chunk = &chunk[..];
+            while !chunk.is_empty() {
+                if part.is_empty() {
+                    match parts.next() {
+                        Some(next) => part = next,
+                        None => break,
+                    }
+                    continue;
+                }
+                let fits = chunk.len().min(part.len());
+                let (to, rest) = std::mem::take(&mut part).split_at_mut(fits);
+                let (from, left) = chunk.split_at(to.len());
+                to.copy_from_slice(from);
+                (part, chunk) = (rest, left);
+            }
+        }
+        if got == length { Ok(()) } else { Err(Failure::Short { range: wanted.clone(), got, cut: true }) }
     }
 }
 

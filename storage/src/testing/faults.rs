@@ -5,6 +5,7 @@ use std::time::Duration;
 
 use async_trait::async_trait;
 use bytes::Bytes;
+use futures::future;
 use futures::stream::{self, BoxStream};
 use futures::{FutureExt, StreamExt, TryStreamExt};
 use object_store::path::Path;
@@ -14,6 +15,7 @@ use object_store::{
 };
 
 use super::rules::{Fault, OpKind, Operation, Rule};
+use crate::engine::retry::Injected;
 
 /// Wraps a store, lets chosen requests fail in chosen ways, and records every request.
 ///
@@ -146,6 +148,15 @@ impl FaultStore {
         }
         match begun.fault {
             Some(Fault::Delay(time)) => tokio::time::sleep(time).await,
+            Some(Fault::Jitter(most)) => {
+                let share = self.state().next_random() as f64 / u64::MAX as f64;
+                tokio::time::sleep(most.mul_f64(share)).await;
+            }
+            Some(Fault::Stall) => future::pending().await,
+            Some(Fault::Throttle) => {
+                let source = Box::new(Injected { what: "503 Slow Down", throttled: true });
+                return Err(Error::Generic { store: "fault injection", source });
+            }
             Some(Fault::ErrorBefore) => return Err(injected("an error before any effect")),
             Some(Fault::Late(_)) if !matches!(kind, OpKind::Put | OpKind::Create) => {
                 return Err(injected("an error before any effect"));
@@ -191,6 +202,23 @@ impl FaultStore {
         }
     }
 
+    /// The body as a stream, which may break off or stall.
+    fn body(&self, begun: &Begun, body: Bytes) -> BoxStream<'static, Result<Bytes>> {
+        let half = |bytes: u64| body.slice(..(bytes as usize).min(body.len()));
+        match begun.fault {
+            Some(Fault::StallBody) => {
+                let begins = stream::iter([Ok(half(body.len() as u64 / 2))]);
+                begins.chain(stream::once(future::pending())).boxed()
+            }
+            Some(Fault::Break(at)) => {
+                let random = self.state().next_random();
+                let begins = half(at.unwrap_or(random % (body.len() as u64).max(1)));
+                stream::iter([Ok(begins), Err(injected("the connection was reset"))]).boxed()
+            }
+            _ => stream::once(future::ready(Ok(body))).boxed(),
+        }
+    }
+
     fn damage(&self, begun: &Begun, body: Bytes) -> Bytes {
         match begun.fault {
             Some(Fault::Truncate(at)) => {
@@ -209,8 +237,8 @@ impl FaultStore {
     }
 }
 
-fn injected(what: &str) -> Error {
-    Error::Generic { store: "fault injection", source: what.into() }
+fn injected(what: &'static str) -> Error {
+    Error::Generic { store: "fault injection", source: Box::new(Injected { what, throttled: false }) }
 }
 
 #[async_trait]
@@ -253,7 +281,7 @@ impl ObjectStore for FaultStore {
         let (meta, range, attributes) = (result.meta.clone(), result.range.clone(), result.attributes.clone());
         let body = self.damage(&begun, result.bytes().await?);
         self.transferred(&begun, body.len());
-        let payload = GetResultPayload::Stream(stream::once(async { Ok(body) }).boxed());
+        let payload = GetResultPayload::Stream(self.body(&begun, body));
         self.end(&begun, Ok(GetResult { payload, meta, range, attributes }))
     }
 

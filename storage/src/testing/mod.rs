@@ -4,10 +4,13 @@
 //! |---|---|
 //! | errors, lost replies, late effects, wrong bytes and slow answers are handled | [`FaultStore`] with [`Rule`]s |
 //! | a process may stop at any operation | [`FaultStore`] with [`Fault::StopBefore`] and [`Fault::StopAfter`] |
+//! | a stalled or throttled read ends, and goes on where it can | [`Fault::Stall`], [`Fault::StallBody`], [`Fault::Break`], [`Fault::Throttle`] |
+//! | a store whose put-if-absent is not atomic is recognised | [`LyingStore`] |
 //! | only so many requests and bytes are spent | [`FaultStore`] without rules, [`FaultStore::operations`] |
 //! | what was said to be on disk survives a power loss | `disk` (Linux) |
 //!
-//! A [`FaultStore`] wraps any store and goes into [`Storage::from_store`](crate::Storage::from_store):
+//! A [`FaultStore`] wraps any store and goes into [`Storage::from_store`](crate::Storage::from_store), which tries nothing
+//! again, or into [`Storage::from_remote_store`](crate::Storage::from_remote_store), which reads as from a cloud:
 //!
 //! ```
 //! use std::sync::Arc;
@@ -29,7 +32,9 @@
 #[cfg(target_os = "linux")]
 pub mod disk;
 mod faults;
+mod lying;
 mod rules;
 
 pub use faults::FaultStore;
+pub use lying::{Lie, LyingStore};
 pub use rules::{Fault, OpKind, Operation, Rule};

@@ -48,6 +48,16 @@ pub enum Fault {
     Flip(Option<u64>),
     /// It waits before anything happens.
     Delay(Duration),
+    /// It waits any time up to this one before anything happens, as the seed says.
+    Jitter(Duration),
+    /// It is answered with "slow down" and had no effect.
+    Throttle,
+    /// It is never answered: its sender waits until it gives up.
+    Stall,
+    /// The body that is read begins, and its rest never comes.
+    StallBody,
+    /// The body that is read breaks off with an error after this many bytes; `None` lets the seed say where.
+    Break(Option<u64>),
     /// The process dies before it is sent: it fails, and so does every later operation.
     StopBefore,
     /// The process dies after it took effect: it fails, and so does every later operation.
