@@ -15,6 +15,8 @@ pub struct Batch {
     pub positions: Vec<u64>,
     /// The table's row numbers of its rows; [`NO_ROW`](Self::NO_ROW) for those that fill it up.
     pub rows: Vec<u64>,
+    /// In a mixture, the number of the source of each row.
+    pub sources: Option<Vec<u32>>,
     /// If rows may be masked, by [`Tail::Pad`](crate::Tail::Pad) or [`OnFault::Skip`](crate::OnFault::Skip): for each row whether
     /// it counts. Those that don't are zeros, empty, or null.
     pub mask: Option<Vec<bool>>,

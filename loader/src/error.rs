@@ -50,6 +50,20 @@ pub enum Error {
         /// What went wrong.
         source: Box<forebay_versioning::Error>,
     },
+    /// An image can't be decoded.
+    #[error("column '{column}' can't be decoded: {reason}")]
+    Decode {
+        /// The column.
+        column: String,
+        /// What is wrong with it.
+        reason: String,
+    },
+    /// Sources can't be mixed.
+    #[error("these sources can't be mixed: {reason}")]
+    Mix {
+        /// Why.
+        reason: String,
+    },
     /// A state doesn't fit the loader, or was damaged.
     #[error("the state doesn't fit this loader: its {field} is {found}, here it is {expected}")]
     State {

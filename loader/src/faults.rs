@@ -132,7 +132,7 @@ impl Error {
         match self {
             Self::Read { source, .. } => of_data(source),
             Self::Lake(source) => of_data(source),
-            Self::Data(_) | Self::Finish { .. } => true,
+            Self::Data(_) | Self::Finish { .. } | Self::Decode { .. } => true,
             _ => false,
         }
     }

@@ -8,7 +8,9 @@
 //!
 //! | to | use |
 //! |---|---|
-//! | know the order of an epoch | [`order::Order`], [`order::Shard`]: pure functions of seed, epoch and position |
+//! | know the order of an epoch | [`order::Course`], [`order::Shard`]: pure functions of seed, epoch and position |
+//! | mix several tables | [`Loader::mix`], [`order::Mixture`] |
+//! | draw rows by weight | [`order::Sampling`] |
 //! | load batches | [`Loader`], [`Batches`] |
 //! | go on where an earlier run stopped | [`Loader::state`], [`Loader::resume`], [`State`] |
 //! | live with damaged rows | [`FaultPolicy`], [`Batches::faults`] |
@@ -47,7 +49,7 @@ pub use faults::{Fault, FaultPolicy, OnFault, Remedy};
 pub use forebay_versioning::Verify;
 pub use host::HostDevice;
 pub use loader::{Batches, Loader, Next};
-pub use options::LoaderOptions;
+pub use options::{LoaderOptions, Pixels};
 pub use order::{Shuffle, Tail, Window};
 pub use state::State;
 pub use stats::{Route, Stats};

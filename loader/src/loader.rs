@@ -6,14 +6,14 @@ use std::{
 };
 
 use crossbeam_channel::{RecvTimeoutError, TryRecvError};
-use forebay_format::{Column, Layout};
+use forebay_format::{Column, DType, Dim, Layout};
 use forebay_versioning::Selection;
 
 use crate::{
-    Batch, BatchField, Error, Fault, LoaderOptions, Result, State, Stats,
+    Batch, BatchField, Error, Fault, LoaderOptions, Pixels, Result, State, Stats,
     device::Device,
-    engine::{Epoch, Job, JobColumn},
-    order::{Order, Shard, Shuffle, Window},
+    engine::{Epoch, Job, JobColumn, Sources},
+    order::{Course, Key, Mixture, Order, Shard, Shuffle, Stop, Window},
 };
 
 /// Turns a selection into batches, epoch after epoch.
@@ -21,14 +21,25 @@ use crate::{
 /// Building one does no IO. Each [`iter`](Self::iter) is an epoch with threads of its own; several may run at once.
 #[derive(Debug)]
 pub struct Loader {
-    selection: Selection,
+    sources: Sources,
+    /// How several sources are mixed.
+    mix: Option<Mix>,
     columns: Vec<JobColumn>,
     options: LoaderOptions,
     device: Arc<dyn Device>,
     /// The epoch and the position in it that the next iteration starts at.
     next: Mutex<(u64, u64)>,
     memory: Memory,
+    /// The positions of an epoch.
+    positions: u64,
     process: u32,
+}
+
+/// How several sources are mixed.
+#[derive(Clone, Debug)]
+struct Mix {
+    weights: Vec<f64>,
+    stop: Stop,
 }
 
 /// What the memory budget allows.
@@ -52,19 +63,89 @@ impl Loader {
     /// [`Error::Budget`] if the memory budget doesn't hold this rank's share of the shuffle window and the prefetched
     /// batches.
     pub fn new(selection: Selection, options: LoaderOptions, device: Arc<dyn Device>) -> Result<Self> {
+        Self::of(vec![selection], None, options, device)
+    }
+
+    /// A loader of several selections, of one table, lake or several, with columns alike, mixed in proportion to their weights
+    /// until `stop`. Each is shuffled for itself, and anew when it begins anew.
+    ///
+    /// # Errors
+    /// As [`new`](Self::new); [`Error::Mix`] if there is no source, one has no rows, a weight isn't above 0, a column differs, or rows
+    /// are to be drawn by weight as well.
+    pub fn mix(
+        sources: Vec<(Selection, f64)>,
+        stop: Stop,
+        options: LoaderOptions,
+        device: Arc<dyn Device>,
+    ) -> Result<Self> {
+        let fail = |reason: String| Err(Error::Mix { reason });
+        if sources.is_empty() {
+            return fail("there is no source".to_owned());
+        }
+        for (number, (selection, weight)) in sources.iter().enumerate() {
+            if selection.is_empty() {
+                return fail(format!("source {number}, table '{}', has no rows", selection.table().name()));
+            }
+            if !weight.is_finite() || *weight <= 0.0 {
+                return fail(format!("the weight of source {number} is {weight}: it is above 0 and finite"));
+            }
+        }
+        if options.sampling.is_some() {
+            return fail("rows are drawn by weight from one table only".to_owned());
+        }
+        let (selections, weights) = sources.into_iter().collect::<(Vec<_>, Vec<_>)>();
+        Self::of(selections, Some(Mix { weights, stop }), options, device)
+    }
+
+    fn of(
+        selections: Vec<Selection>,
+        mix: Option<Mix>,
+        options: LoaderOptions,
+        device: Arc<dyn Device>,
+    ) -> Result<Self> {
         options.check()?;
-        let schema = selection.table().schema();
-        let columns: Vec<_> = match &options.columns {
+        let first = selections.first().ok_or(Error::Mix { reason: "there is no source".to_owned() })?;
+        let schema = first.table().schema();
+        let mut columns: Vec<_> = match &options.columns {
             None => schema.columns.clone(),
             Some(names) => names.iter().map(|name| schema.column(name).cloned()).collect::<Result<_, _>>()?,
         };
+        let mut sources = Vec::new();
+        for (number, selection) in selections.iter().enumerate() {
+            let mut fields = Vec::new();
+            for column in &mut columns {
+                let theirs = selection.table().schema().column(&column.name)?;
+                if (theirs.dtype, &theirs.shape) != (column.dtype, &column.shape) {
+                    let name = &column.name;
+                    return Err(Error::Mix {
+                        reason: format!("column '{name}' of source {number} differs from the first's"),
+                    });
+                }
+                // A batch says of each row whether it is valid if any source's may be null.
+                column.nullable |= theirs.nullable;
+                fields.push(theirs.field);
+            }
+            sources.push((selection.clone(), fields));
+        }
+        if let Some(sampling) = &options.sampling
+            && let Some(reason) = sampling.odd(first.len())
+        {
+            let value = format!("{} weights for {} rows", sampling.weights.len(), first.len());
+            return Err(Error::Option { option: "sampling", value, reason });
+        }
         if let Some(name) = options.finishes.keys().find(|name| !columns.iter().any(|column| column.name == **name)) {
             let reason = "a column that isn't delivered has a finish";
             return Err(Error::Option { option: "finishes", value: name.clone(), reason });
         }
+        if let Some(name) = options.decode.keys().find(|name| !columns.iter().any(|column| column.name == **name)) {
+            let reason = "a column that isn't delivered is to be decoded";
+            return Err(Error::Option { option: "decode", value: name.clone(), reason });
+        }
         let job_column = |column: Column| {
+            let pixels = options.decode.get(&column.name).copied();
+            let column = pixels.map_or(Ok(column.clone()), |pixels| decoded(&column, pixels))?;
             let finish = options.finishes.get(&column.name).map(|finish| finish.prepare(&column)).transpose()?;
-            Ok(JobColumn { name: column.name.as_str().into(), finish: finish.map(Arc::new), column })
+            Ok(JobColumn { name: column.name.as_str().into(), finish: finish.map(Arc::new), column, pixels })
         };
         let columns = columns.into_iter().map(job_column).collect::<Result<_>>()?;
         if let Shuffle::Windowed(window) = options.shuffle
@@ -79,14 +160,21 @@ impl Loader {
         let mut loader = Self {
             next: Mutex::new((options.epoch, 0)),
             memory: Memory::default(),
+            positions: 0,
             process: std::process::id(),
-            selection,
+            sources: Sources::new(sources),
+            mix,
             columns,
             options,
             device,
         };
+        loader.positions = match (&loader.mix, &loader.options.sampling) {
+            (None, None) => loader.sources.rows(),
+            (None, Some(sampling)) => sampling.len(),
+            (Some(_), _) => loader.order(0).rows(),
+        };
         loader.memory = loader.check_budget()?;
-        let remote = loader.selection.table().storage().local().is_none();
+        let remote = loader.sources.selections().any(|selection| selection.table().storage().local().is_none());
         if loader.options.shuffle == Shuffle::Global && remote && loader.memory.run_rows.is_none() {
             tracing::warn!(
                 "a global shuffle of more than the memory budget holds reads single rows from the store: expect io_concurrency \
@@ -96,10 +184,10 @@ impl Loader {
         Ok(loader)
     }
 
-    /// The rows that it loads.
+    /// The rows that it loads: one selection, or those that it mixes.
     #[must_use]
-    pub fn selection(&self) -> &Selection {
-        &self.selection
+    pub fn selections(&self) -> impl ExactSizeIterator<Item = &Selection> + Clone {
+        self.sources.selections()
     }
 
     /// How it loads.
@@ -112,6 +200,11 @@ impl Loader {
     #[must_use]
     pub fn schema(&self) -> Vec<BatchField> {
         self.columns.iter().map(JobColumn::delivered).collect()
+    }
+
+    /// The columns as they are delivered: decoded, but not finished.
+    pub fn columns(&self) -> impl Iterator<Item = &Column> {
+        self.columns.iter().map(|column| &column.column)
     }
 
     /// The batches of an epoch, on this rank.
@@ -154,18 +247,38 @@ impl Loader {
     /// The state in which `position` samples of an epoch were delivered, on all ranks together.
     #[must_use]
     pub fn state(&self, epoch: u64, position: u64) -> State {
-        let hex = |digest: [u8; 32]| digest.iter().map(|byte| format!("{byte:02x}")).collect();
+        let mut commits: Vec<_> =
+            self.selections().map(|selection| selection.table().snapshot().id().to_string()).collect();
+        commits.dedup();
+        let mut shuffle = match (self.options.shuffle, &self.options.sampling) {
+            (_, Some(sampling)) => {
+                format!("weighted({}, {}, {})", sampling.digest(), sampling.replacement, sampling.len())
+            }
+            (Shuffle::Off, _) => "off".to_owned(),
+            (Shuffle::Global, _) => "global".to_owned(),
+            (Shuffle::Windowed(Window { lanes, window, unit_bytes }), _) => {
+                format!("windowed({lanes}, {window}, {unit_bytes})")
+            }
+        };
+        let selection = match &self.mix {
+            None => self.sources.selection(0).digest(),
+            Some(Mix { weights, stop }) => {
+                let mut hash = blake3::Hasher::new_derive_key("forebay 2026 mixture of selections");
+                self.selections().for_each(|selection| {
+                    hash.update(&selection.digest());
+                });
+                weights.iter().for_each(|weight| {
+                    hash.update(&weight.to_le_bytes());
+                });
+                shuffle = format!("mix({} sources, {stop:?}, {shuffle})", weights.len());
+                *hash.finalize().as_bytes()
+            }
+        };
         State {
             version: State::VERSION,
-            commit: self.selection.table().snapshot().id().to_string(),
-            selection: hex(self.selection.digest()),
-            shuffle: match self.options.shuffle {
-                Shuffle::Off => "off".to_owned(),
-                Shuffle::Global => "global".to_owned(),
-                Shuffle::Windowed(Window { lanes, window, unit_bytes }) => {
-                    format!("windowed({lanes}, {window}, {unit_bytes})")
-                }
-            },
+            commit: commits.join(" "),
+            selection: selection.iter().map(|byte| format!("{byte:02x}")).collect(),
+            shuffle,
             seed: self.options.seed,
             epoch,
             position,
@@ -180,23 +293,40 @@ impl Loader {
     /// # Errors
     /// [`Error::State`], which names the field, if the state was damaged or is of other rows or another order; then nothing changes.
     pub fn resume(&self, state: &State) -> Result<()> {
-        state.check(&self.state(0, 0), self.selection.len())?;
+        state.check(&self.state(0, 0), self.positions)?;
         *self.next() = (state.epoch, state.position);
         Ok(())
     }
 
     /// The order of an epoch.
     #[must_use]
-    pub fn order(&self, epoch: u64) -> Order {
-        let rows = self.selection.len();
-        Order::new(rows, self.selection.table().mean_row_bytes(), self.options.shuffle, self.options.seed, epoch)
+    pub fn order(&self, epoch: u64) -> Course {
+        let seed = self.options.seed;
+        let Some(Mix { weights, stop }) = &self.mix else { return Course::one(self.order_of(0, seed, epoch)) };
+        let lengths: Vec<u64> = self.selections().map(Selection::len).collect();
+        let mixture = Mixture::new(&lengths, weights, *stop, seed, epoch);
+        let (shuffle, rows) = (self.options.shuffle, lengths.clone());
+        let bytes: Vec<u64> = self.selections().map(|selection| selection.table().mean_row_bytes()).collect();
+        Course::mixed(mixture, &lengths, seed, epoch, move |source, pass| {
+            let key = Key::new("forebay 2026 pass over a source", &[seed, epoch, source as u64, pass]);
+            Order::new(rows[source], bytes[source], shuffle, key.drawn(), epoch)
+        })
+    }
+
+    /// The order of a source alone.
+    fn order_of(&self, source: u32, seed: u64, epoch: u64) -> Order {
+        if let Some(sampling) = &self.options.sampling {
+            return Order::drawn(sampling, seed, epoch);
+        }
+        let selection = self.sources.selection(source);
+        Order::new(selection.len(), selection.table().mean_row_bytes(), self.options.shuffle, seed, epoch)
     }
 
     /// The part of an epoch that this rank reads.
     #[must_use]
     pub fn shard(&self) -> Shard {
         let options = &self.options;
-        Shard::new(self.selection.len(), options.batch_size as u64, options.rank, options.world, options.tail)
+        Shard::new(self.positions, options.batch_size as u64, options.rank, options.world, options.tail)
     }
 
     /// Starts an epoch, or goes on with the one that [`resume`](Self::resume) named.
@@ -215,9 +345,9 @@ impl Loader {
         };
         let shard = self.shard().from(position);
         let job = Arc::new(Job {
-            selection: self.selection.clone(),
+            sources: self.sources.clone(),
             columns: self.columns.clone(),
-            order: self.order(epoch),
+            course: self.order(epoch),
             shard,
             options: self.options.clone(),
             device: self.device.clone(),
@@ -240,7 +370,53 @@ impl Loader {
 
     /// What the budget allows, or that it doesn't suffice.
     fn check_budget(&self) -> Result<Memory> {
-        let (table, options) = (self.selection.table(), &self.options);
+        let options = &self.options;
+        let (mut row, mut window_bytes, mut most) = (0_u64, 0_u64, 0_u64);
+        for source in 0..self.sources.len() as u32 {
+            let RowBytes { delivered, fetched } = self.row_bytes(source);
+            let rows = self.window_rows(source).min(self.rows());
+            row = row.max(delivered);
+            most = most.max(fetched);
+            window_bytes = window_bytes.saturating_add(rows.saturating_mul(fetched));
+        }
+        let batch = (options.batch_size as u64).min(self.rows());
+        let batches = (options.prefetch as u64).saturating_mul(batch).saturating_mul(row);
+        let needed = batches.saturating_add(window_bytes).saturating_add(batch.saturating_mul(most));
+        if needed > options.memory_budget {
+            return Err(Error::Budget { budget: options.memory_budget, prefetch: options.prefetch, needed });
+        }
+        let arena_bytes = options.memory_budget - batches;
+        // A quarter is left for what was fetched and isn't decoded yet. Runs are of rows that come once.
+        let once = self.mix.is_none() && options.sampling.is_none();
+        let fits = once && self.rows().saturating_mul(most) <= arena_bytes / 4 * 3;
+        Ok(Memory { arena_bytes, run_rows: fits.then(|| (RUN_BYTES / most.max(1)).max(1)) })
+    }
+
+    /// The rows of a source's window that this rank holds.
+    fn window_rows(&self, source: u32) -> u64 {
+        let rows = self.unit_rows(source);
+        match self.options.shuffle {
+            Shuffle::Global => 0,
+            Shuffle::Off if self.options.sampling.is_some() => 0,
+            Shuffle::Off => rows,
+            Shuffle::Windowed(window) => {
+                let lanes = u64::from(window.lanes);
+                // The rows of a mixture's lanes are spread over all ranks.
+                let own = if self.mix.is_some() { lanes } else { lanes / gcd(lanes, u64::from(self.options.world)) };
+                own * u64::from(window.window) * rows
+            }
+        }
+    }
+
+    /// The rows of a unit of a source.
+    fn unit_rows(&self, source: u32) -> u64 {
+        let selection = self.sources.selection(source);
+        Order::new(selection.len(), selection.table().mean_row_bytes(), self.options.shuffle, 0, 0).unit_rows()
+    }
+
+    /// The mean bytes of a row of a source.
+    fn row_bytes(&self, source: u32) -> RowBytes {
+        let table = self.sources.selection(source).table();
         let local = table.storage().local().is_some();
         let (mut row, mut fetched, mut ragged, mut ragged_fetched) = (0_u64, 0_u64, false, false);
         for JobColumn { column, finish, .. } in &self.columns {
@@ -262,28 +438,35 @@ impl Loader {
         // The manifest knows no more of a column of free shape than the mean of whole rows.
         row += if ragged { table.mean_row_bytes() } else { 0 };
         fetched += if ragged_fetched { table.mean_row_bytes() } else { 0 };
-        let order = self.order(0);
-        let window_rows = match options.shuffle {
-            Shuffle::Global => 0,
-            Shuffle::Off => order.unit_rows(),
-            Shuffle::Windowed(window) => {
-                let lanes = u64::from(window.lanes);
-                let own = lanes / gcd(lanes, u64::from(options.world));
-                own * u64::from(window.window) * order.unit_rows()
-            }
-        };
-        let window_rows = window_rows.min(self.rows());
-        let batch = (options.batch_size as u64).min(self.rows());
-        let batches = (options.prefetch as u64).saturating_mul(batch).saturating_mul(row);
-        let needed = batches.saturating_add((window_rows + batch).saturating_mul(fetched));
-        if needed > options.memory_budget {
-            return Err(Error::Budget { budget: options.memory_budget, prefetch: options.prefetch, needed });
-        }
-        let arena_bytes = options.memory_budget - batches;
-        // A quarter is left for what was fetched and isn't decoded yet.
-        let fits = self.rows().saturating_mul(fetched) <= arena_bytes / 4 * 3;
-        Ok(Memory { arena_bytes, run_rows: fits.then(|| (RUN_BYTES / fetched.max(1)).max(1)) })
+        RowBytes { delivered: row, fetched }
     }
+}
+
+/// The mean bytes of a row.
+struct RowBytes {
+    /// In a batch.
+    delivered: u64,
+    /// In memory before, if it isn't in a mapped file.
+    fetched: u64,
+}
+
+/// What a column of encoded images is once they are decoded.
+fn decoded(column: &Column, pixels: Pixels) -> Result<Column> {
+    if column.dtype != DType::Bytes {
+        let (option, value) = ("decode", column.name.clone());
+        return Err(Error::Option {
+            option,
+            value,
+            reason: "only images that are stored encoded, as bytes, are decoded",
+        });
+    }
+    let shape = [Dim::Free, Dim::Free, Dim::Fixed(pixels.channels())];
+    let mut made = Column::new(&column.name, DType::U8, shape)?;
+    made.field = column.field;
+    made.nullable = column.nullable;
+    made.kind.name.clone_from(&column.kind.name);
+    made.kind.metadata.insert("layout".to_owned(), "HWC".to_owned());
+    Ok(made)
 }
 
 fn gcd(a: u64, b: u64) -> u64 {

@@ -7,7 +7,7 @@ use forebay_versioning::Verify;
 use crate::{
     Error, FaultPolicy, Result,
     finish::Finish,
-    order::{Shuffle, Tail},
+    order::{Sampling, Shuffle, Tail},
 };
 
 /// How a [`Loader`](crate::Loader) loads. Start from the default and change what matters:
@@ -20,12 +20,17 @@ use crate::{
 pub struct LoaderOptions {
     /// The columns to deliver, in this order; `None` for all.
     pub columns: Option<Vec<String>>,
+    /// Columns of encoded images (JPEG, PNG, WebP) that are decoded, by name, and to what. Then they are columns of images of u8,
+    /// `[height, width, channels]`, and may be finished.
+    pub decode: BTreeMap<String, Pixels>,
     /// What is done to columns of images on their way into a batch, by name.
     pub finishes: BTreeMap<String, Finish>,
     /// Rows of a batch on this rank.
     pub batch_size: usize,
     /// How rows are mixed.
     pub shuffle: Shuffle,
+    /// Draws rows by weight; then `shuffle` is [`Shuffle::Off`], since the order is part of the draw.
+    pub sampling: Option<Sampling>,
     /// What the order depends on, besides the epoch.
     pub seed: u64,
     /// The first epoch.
@@ -53,13 +58,35 @@ pub struct LoaderOptions {
     pub stall_timeout: Duration,
 }
 
+/// What images are decoded to.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Pixels {
+    /// Red, green and blue.
+    Rgb,
+    /// Brightness.
+    Grey,
+}
+
+impl Pixels {
+    /// Numbers of a pixel.
+    #[must_use]
+    pub fn channels(self) -> u32 {
+        match self {
+            Self::Rgb => 3,
+            Self::Grey => 1,
+        }
+    }
+}
+
 impl Default for LoaderOptions {
     fn default() -> Self {
         Self {
             columns: None,
+            decode: BTreeMap::new(),
             finishes: BTreeMap::new(),
             batch_size: 1,
             shuffle: Shuffle::Off,
+            sampling: None,
             seed: 0,
             epoch: 0,
             rank: 0,
@@ -97,6 +124,13 @@ impl LoaderOptions {
         }
         if self.io_concurrency == 0 {
             return fail("io_concurrency", &self.io_concurrency, "at least one request must be allowed");
+        }
+        if self.sampling.is_some() && self.shuffle != Shuffle::Off {
+            return fail(
+                "shuffle",
+                &format!("{:?}", self.shuffle),
+                "rows that are drawn by weight have an order already",
+            );
         }
         if !(0.0..=1.0).contains(&self.faults.max_rate) {
             return fail("faults.max_rate", &self.faults.max_rate, "it is a share of the rows, 0 to 1");

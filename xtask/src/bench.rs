@@ -4,9 +4,9 @@ use crate::delay::Proxy;
 use crate::repo::Repo;
 use crate::server::Server;
 use crate::venv::{Set, Venv};
-use crate::{gpu, wheel};
+use crate::{gpu, shell, wheel};
 use anyhow::{Context, Result, bail};
-use std::path::Path;
+use std::path::{Path, PathBuf};
 use std::process::{Command, ExitCode};
 use std::time::Duration;
 
@@ -38,6 +38,10 @@ enum Name {
     S3,
     /// Commits, branches, merges and diffs of a table of a million rows on local disk.
     Versions,
+    /// How well epochs are mixed: distinct classes in batches of class-sorted data, beside a uniform permutation.
+    Order,
+    /// What epochs cost: bytes fetched beside those delivered, and memory beside the budget.
+    Loader,
     /// Batches in a GPU's memory. Also builds a folder that measures on another machine, without cargo.
     Gpu,
 }
@@ -62,12 +66,18 @@ pub(crate) fn run(repo: &Repo, args: &Args) -> Result<ExitCode> {
 /// The command of a bench, and the servers that must live while it runs.
 fn ready(repo: &Repo, args: &Args) -> Result<(Command, Option<Server>)> {
     let venv = Venv::with(repo, &[Set::Demo, Set::Bench])?;
-    let wheel = if args.installed { wheel::built(repo)? } else { wheel::install(repo, &venv)? };
+    let wheel = match args.name {
+        // They measure the crate, without Python.
+        Name::Order | Name::Loader => PathBuf::new(),
+        _ if args.installed => wheel::built(repo)?,
+        _ => wheel::install(repo, &venv)?,
+    };
     let script = match args.name {
         Name::Local => "local.py",
         Name::S3 => "s3.py",
         Name::Versions => "versions.py",
         Name::Gpu => return Ok((gpu_bench(repo, args, &wheel)?, None)),
+        Name::Order | Name::Loader => "example.py",
     };
     let mut bench = venv.command("python");
     bench.arg(repo.root.join("xtask").join("bench").join(script));
@@ -82,6 +92,14 @@ fn ready(repo: &Repo, args: &Args) -> Result<(Command, Option<Server>)> {
     // libgomp's busy waiting would take the cores from what is measured.
     bench.env("OMP_WAIT_POLICY", "passive").env("FOREBAY_BENCH_WHEEL", wheel);
     let server = match args.name {
+        Name::Order => {
+            bench.env("FOREBAY_BENCH_NAME", "order").env("FOREBAY_BENCH_PROGRAM", example(repo, "order_quality")?);
+            None
+        }
+        Name::Loader => {
+            bench.env("FOREBAY_BENCH_NAME", "loader").env("FOREBAY_BENCH_PROGRAM", example(repo, "loader_costs")?);
+            None
+        }
         Name::Local | Name::Versions | Name::Gpu => None,
         Name::S3 => {
             let mut server = Server::seaweed(repo, &venv)?;
@@ -95,6 +113,14 @@ fn ready(repo: &Repo, args: &Args) -> Result<(Command, Option<Server>)> {
         }
     };
     Ok((bench, server))
+}
+
+/// Builds a program among the examples of the loader's crate.
+fn example(repo: &Repo, name: &str) -> Result<PathBuf> {
+    let mut cargo = Command::new("cargo");
+    cargo.current_dir(&repo.root).env("CARGO_TARGET_DIR", &repo.target);
+    shell::run(cargo.args(["build", "--release", "--quiet", "-p", "forebay-loader", "--example", name]))?;
+    Ok(repo.target.join("release").join("examples").join(name))
 }
 
 /// The bench for GPUs, whose folder is built whether or not it can run here.

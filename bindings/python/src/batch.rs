@@ -9,7 +9,7 @@ use std::{any::Any, sync::Arc};
 
 use forebay_format::{Column, ColumnData, DType, OwnedValues};
 use forebay_gpu::DeviceBuffer;
-use forebay_loader::{Batch, BatchColumn, BatchValues, Buffer, HostBuffer};
+use forebay_loader::{Batch, BatchColumn, BatchValues, Buffer, HostBuffer, order::Course};
 use pyo3::prelude::*;
 
 use crate::{
@@ -24,6 +24,11 @@ pub(crate) type Delivered<'py> =
 
 /// What the weights of a batch's rows are called: 1 for those that count, 0 for masked ones.
 const SAMPLE_WEIGHT: &str = "sample_weight";
+
+/// What the seeds of a batch's rows are called.
+const SAMPLE_SEED: &str = "sample_seed";
+/// What the numbers of the sources of a mixture's rows are called.
+const SOURCE: &str = "source";
 
 fn host(buffer: Buffer) -> Result<HostBuffer> {
     buffer.into_host().ok_or_else(|| Error::internal("texts came in memory of a device"))
@@ -55,11 +60,28 @@ fn tensor<'py>(py: Python<'py>, memory: Arc<Memory>, dtype: DType, shape: Vec<us
 }
 
 /// The columns of a loader's batch.
-pub(crate) fn of_loader<'py>(py: Python<'py>, batch: Batch, columns: &[Column]) -> Result<Vec<Delivered<'py>>> {
+pub(crate) fn of_loader<'py>(
+    py: Python<'py>,
+    batch: Batch,
+    columns: &[Column],
+    seeds: Option<&Course>,
+) -> Result<Vec<Delivered<'py>>> {
     let rows = batch.rows.len();
     let delivered = batch.columns.into_iter().zip(columns);
     let mut delivered: Vec<_> =
         delivered.map(|(delivered, column)| of_column(py, delivered, column, rows)).collect::<Result<_>>()?;
+    let mut numbers = |name: &str, numbers: Vec<i64>| -> Result<()> {
+        let numbers = tensor(py, Arc::new(Memory::of_i64(numbers)), DType::I64, vec![rows])?;
+        delivered.push((name.to_owned(), numbers.into_any(), None, None, None));
+        Ok(())
+    };
+    if let Some(sources) = batch.sources {
+        numbers(SOURCE, sources.into_iter().map(i64::from).collect())?;
+    }
+    if let Some(course) = seeds {
+        // Without the sign bit: a seed is a number that every library takes.
+        numbers(SAMPLE_SEED, batch.positions.iter().map(|at| (course.sample_seed(*at) >> 1) as i64).collect())?;
+    }
     if let Some(mask) = batch.mask {
         let weights = mask.iter().flat_map(|counts| f32::from(u8::from(*counts)).to_le_bytes()).collect();
         let weights = tensor(py, Arc::new(Memory::of_vec(weights)), DType::F32, vec![rows])?;

@@ -228,14 +228,14 @@ fn of_version(error: &VersionError) -> &'static str {
 
 fn of_loader(error: &LoaderError) -> &'static str {
     match error {
-        LoaderError::Option { .. } | LoaderError::Budget { .. } => "ArgumentError",
+        LoaderError::Option { .. } | LoaderError::Budget { .. } | LoaderError::Mix { .. } => "ArgumentError",
         LoaderError::Read { source, .. } => of_version(source),
         LoaderError::Lake(error) => of_version(error),
         LoaderError::Data(error) => of_format(error),
         LoaderError::Storage(error) => of_storage(error),
         LoaderError::Finish { .. } => "TransformError",
         LoaderError::State { .. } => "StateError",
-        LoaderError::TooManyFaults { .. } => "CorruptError",
+        LoaderError::TooManyFaults { .. } | LoaderError::Decode { .. } => "CorruptError",
         LoaderError::Died { .. } => "InternalError",
         _ => "LoaderError",
     }

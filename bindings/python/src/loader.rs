@@ -8,9 +8,10 @@ use std::{
 use forebay_format::{Column, Dim};
 use forebay_gpu::{CachingDevice, CudaLoaderDevice};
 use forebay_loader::{
-    BatchField, Device, HostDevice, LoaderOptions, Next, OnFault, Verify,
-    order::{Shuffle, Tail, Window},
+    BatchField, Device, HostDevice, LoaderOptions, Next, OnFault, Pixels, Verify,
+    order::{Course, Sampling, Shuffle, Stop, Tail, Window},
 };
+use forebay_versioning::Selection;
 use pyo3::{prelude::*, types::PyDict};
 
 use crate::{
@@ -27,13 +28,23 @@ use crate::{
 /// Rows, an order and a batch size: what gives epochs of batches.
 #[pyclass(frozen, module = "forebay._forebay")]
 pub(crate) struct Loader {
-    rows: Py<Rows>,
+    sources: Vec<Py<Rows>>,
+    mix: Option<Mix>,
     options: LoaderOptions,
     copy_threads: usize,
     /// Where batches go; None for main memory.
     device: Option<DeviceOptions>,
+    /// Whether each sample comes with a seed of its own.
+    sample_seeds: bool,
     length: usize,
     state: Mutex<Owned<Arc<Open>>>,
+}
+
+/// How several sources are mixed.
+#[derive(Clone)]
+struct Mix {
+    weights: Vec<f64>,
+    stop: Stop,
 }
 
 /// A CUDA device as a loader uses it.
@@ -80,26 +91,32 @@ struct Open {
 impl Loader {
     fn make(
         py: Python<'_>,
-        rows: &Rows,
+        sources: &[Py<Rows>],
+        mix: Option<&Mix>,
         options: &LoaderOptions,
         copy_threads: usize,
         device: Option<DeviceOptions>,
     ) -> Result<Arc<Open>> {
-        let open = rows.open(py)?;
-        let schema = open.selection.table().schema();
-        let columns = match &options.columns {
-            None => schema.columns.clone(),
-            Some(names) => names.iter().map(|name| schema.column(name).cloned()).collect::<Result<_, _>>()?,
-        };
-        let (selection, options) = (open.selection.clone(), options.clone());
+        let selections: Vec<Selection> =
+            sources.iter().map(|rows| Ok(rows.get().open(py)?.selection.clone())).collect::<Result<_>>()?;
+        let first = selections.first().ok_or_else(|| Error::internal("a loader without rows"))?.clone();
+        let options = options.clone();
         let (loader, device) = detached(py, || {
             let cuda = device.map(Cuda::open).transpose()?;
             let device: Arc<dyn Device> = match &cuda {
                 Some(cuda) => cuda.for_loader(),
                 None => HostDevice::new(copy_threads)?,
             };
-            Ok((forebay_loader::Loader::new(selection, options, device)?, cuda))
+            let loader = match mix {
+                None => forebay_loader::Loader::new(first.clone(), options, device)?,
+                Some(mix) => {
+                    let sources = selections.into_iter().zip(mix.weights.iter().copied()).collect();
+                    forebay_loader::Loader::mix(sources, mix.stop, options, device)?
+                }
+            };
+            Ok((loader, cuda))
         })?;
+        let columns = loader.columns().cloned().collect();
         Ok(Arc::new(Open { loader, columns, starting: Mutex::default(), device }))
     }
 
@@ -108,16 +125,22 @@ impl Loader {
         if let Some(open) = lock(&self.state).get() {
             return Ok(open.clone());
         }
-        let open = Self::make(py, self.rows.get(), &self.options, self.copy_threads, self.device)?;
+        let open = Self::make(py, &self.sources, self.mix.as_ref(), &self.options, self.copy_threads, self.device)?;
         *lock(&self.state) = Owned::new(open.clone());
         Ok(open)
     }
 }
 
+/// A mixture in plain types: weights, when it stops, and the rows of an epoch if that is "rows".
+type PlainMix = (Vec<f64>, String, u64);
+
+/// Draws in plain types: weights, whether rows come again, and the rows of an epoch.
+type PlainSampling = (Vec<f64>, bool, Option<u64>);
+
 /// A shuffle in plain types: its name, lanes, window and unit bytes.
 type PlainShuffle = (String, u32, u32, u64);
 
-/// A column of a batch in plain types: its name, dtype, shape (None is free) and whether it is transformed.
+/// A column of a batch in plain types: its name, dtype, shape (None is free) and whether it is decoded or transformed.
 type PlainField = (String, &'static str, Vec<Option<u32>>, bool);
 
 fn shuffle((name, lanes, window, unit_bytes): PlainShuffle) -> Result<Shuffle> {
@@ -126,6 +149,23 @@ fn shuffle((name, lanes, window, unit_bytes): PlainShuffle) -> Result<Shuffle> {
         "global" => Ok(Shuffle::Global),
         "windowed" => Ok(Shuffle::Windowed(Window { lanes, window, unit_bytes })),
         other => Err(Error::argument(format!("there is no shuffle '{other}'"))),
+    }
+}
+
+fn stop(name: &str, rows: u64) -> Result<Stop> {
+    match name {
+        "first" => Ok(Stop::First),
+        "last" => Ok(Stop::Last),
+        "rows" => Ok(Stop::Rows(rows)),
+        other => Err(Error::argument(format!("stop = '{other}': it is 'first' or 'last'"))),
+    }
+}
+
+fn pixels(mode: &str) -> Result<Pixels> {
+    match mode {
+        "RGB" => Ok(Pixels::Rgb),
+        "L" => Ok(Pixels::Grey),
+        other => Err(Error::argument(format!("decode: '{other}': images are decoded to 'RGB' or 'L'"))),
     }
 }
 
@@ -159,11 +199,11 @@ fn tail(name: &str) -> Result<Tail> {
 #[pymethods]
 impl Loader {
     #[new]
-    #[pyo3(signature = (rows, *, columns, batch_size, shuffle, seed, rank, world_size, tail, transforms, verify, on_fault, max_faults=None, max_fault_rate=None, stall_timeout=None, num_workers=None, prefetch_factor=None, memory_budget=None, device=None, device_cache=None, copied=false))]
+    #[pyo3(signature = (sources, *, columns, batch_size, shuffle, seed, rank, world_size, tail, transforms, verify, on_fault, decode, mix=None, sampling=None, sample_seeds=false, max_faults=None, max_fault_rate=None, stall_timeout=None, num_workers=None, prefetch_factor=None, memory_budget=None, device=None, device_cache=None, copied=false))]
     #[allow(clippy::too_many_arguments, reason = "they are Python's keyword arguments")]
     fn new(
         py: Python<'_>,
-        rows: Py<Rows>,
+        sources: Vec<Py<Rows>>,
         columns: Vec<String>,
         batch_size: usize,
         shuffle: PlainShuffle,
@@ -174,6 +214,10 @@ impl Loader {
         transforms: Vec<Transform>,
         verify: &str,
         on_fault: &str,
+        decode: Vec<(String, String)>,
+        mix: Option<PlainMix>,
+        sampling: Option<PlainSampling>,
+        sample_seeds: bool,
         max_faults: Option<u64>,
         max_fault_rate: Option<f64>,
         stall_timeout: Option<f64>,
@@ -194,6 +238,12 @@ impl Loader {
             finishes: transforms.into_iter().map(Transform::into_finish).collect::<Result<_>>()?,
             tail: self::tail(tail)?,
             verify: self::verify(verify)?,
+            decode: decode.into_iter().map(|(column, mode)| Ok((column, pixels(&mode)?))).collect::<Result<_>>()?,
+            sampling: sampling.map(|(weights, replacement, rows)| Sampling {
+                weights: weights.into(),
+                replacement,
+                rows,
+            }),
             ..LoaderOptions::default()
         };
         options.faults.on_fault = self::on_fault(on_fault)?;
@@ -206,10 +256,23 @@ impl Loader {
         options.prefetch = prefetch_factor.unwrap_or(options.prefetch);
         options.memory_budget = memory_budget.unwrap_or(options.memory_budget);
         let copy_threads = num_workers.unwrap_or(0);
+        let mix = match mix {
+            None => None,
+            Some((weights, stop, rows)) => Some(Mix { weights, stop: self::stop(&stop, rows)? }),
+        };
         let device = device.map(|ordinal| DeviceOptions { ordinal, cache: device_cache, copied });
-        let open = Self::make(py, rows.get(), &options, copy_threads, device)?;
+        let open = Self::make(py, &sources, mix.as_ref(), &options, copy_threads, device)?;
         let length = open.loader.len() as usize;
-        Ok(Self { rows, options, copy_threads, device, length, state: Mutex::new(Owned::new(open)) })
+        Ok(Self {
+            sources,
+            mix,
+            options,
+            copy_threads,
+            device,
+            sample_seeds,
+            length,
+            state: Mutex::new(Owned::new(open)),
+        })
     }
 
     /// What batches hold, column by column.
@@ -220,7 +283,8 @@ impl Loader {
                 Dim::Fixed(length) => Some(*length),
                 Dim::Free => None,
             };
-            let finished = self.options.finishes.contains_key(&*field.name);
+            let made = |name: &str| self.options.finishes.contains_key(name) || self.options.decode.contains_key(name);
+            let finished = made(&field.name);
             (field.name.to_string(), field.dtype.name(), field.shape.iter().map(length).collect(), finished)
         };
         Ok(open.loader.schema().into_iter().map(plain).collect())
@@ -256,7 +320,8 @@ impl Loader {
             Ok(open.loader.iter()?)
         })?;
         let (columns, device) = (open.columns.clone(), open.device.clone());
-        Ok(Batches { columns, device, inner: Owned::new(Mutex::new(Some(batches))) })
+        let seeds = self.sample_seeds.then(|| open.loader.order(epoch));
+        Ok(Batches { columns, device, seeds, inner: Owned::new(Mutex::new(Some(batches))) })
     }
 }
 
@@ -268,6 +333,8 @@ type Last<'py> = (Bound<'py, PyDict>, Vec<Bound<'py, PyDict>>);
 pub(crate) struct Batches {
     columns: Vec<Column>,
     device: Option<Cuda>,
+    /// Where the seeds of samples come from, if they are delivered.
+    seeds: Option<Course>,
     /// None once closed.
     inner: Owned<Mutex<Option<forebay_loader::Batches>>>,
 }
@@ -295,7 +362,7 @@ impl Batches {
                 check_signals()?;
             }
         })?;
-        next.map(|batch| batch::of_loader(py, batch, &self.columns)).transpose()
+        next.map(|batch| batch::of_loader(py, batch, &self.columns, self.seeds.as_ref())).transpose()
     }
 
     /// Stops the epoch and waits for its threads, without the GIL. Gives the last counts and the faults; None in a forked child, which

@@ -6,20 +6,20 @@
 
 use std::collections::HashMap;
 
-use crate::order::{Group, Order, Shard};
+use crate::order::{Course, Shard, Unit};
 
 /// Rows that are requested together.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 enum Key {
     /// Those of a run of the selection.
     Run(u64),
-    /// Those of a unit that are in a group.
-    Unit(u64, Group),
+    /// Those of a unit that come up soon.
+    Unit(Unit),
 }
 
 #[derive(Debug)]
 pub(crate) struct Ahead {
-    order: Order,
+    course: Course,
     shard: Shard,
     /// The rows of a run.
     run: u64,
@@ -31,17 +31,20 @@ pub(crate) struct Ahead {
 
 impl Ahead {
     /// `run`: the rows of a run, if memory is expected to hold everything.
-    pub(crate) fn new(order: Order, shard: Shard, run: Option<u64>) -> Self {
-        Self { order, shard, run: run.unwrap_or(1).max(1), runs: run.is_some(), open: HashMap::new() }
+    pub(crate) fn new(course: Course, shard: Shard, run: Option<u64>) -> Self {
+        Self { course, shard, run: run.unwrap_or(1).max(1), runs: run.is_some(), open: HashMap::new() }
     }
 
     /// The rows to request now that `index` comes up at `position`, after the first batch: none if it was brought before.
     pub(crate) fn due(&mut self, position: u64, index: u64) -> Vec<u64> {
         let run = Key::Run(index / self.run);
-        let key = match self.order.group(position) {
-            _ if self.runs || self.open.contains_key(&run) => run,
-            Some(group) => Key::Unit(self.order.unit(index), group),
-            None => return vec![index],
+        let key = if self.runs || self.open.contains_key(&run) {
+            run
+        } else {
+            match self.course.unit(position, index) {
+                Some(unit) => Key::Unit(unit),
+                None => return vec![index],
+            }
         };
         let fresh = if self.open.contains_key(&key) { Vec::new() } else { self.members(key, position) };
         let left = self.open.entry(key).or_insert(fresh.len() as u64);
@@ -65,25 +68,19 @@ impl Ahead {
 
     /// The rows that come up at `now` or later. Earlier ones were requested otherwise.
     fn members(&self, key: Key, now: u64) -> Vec<u64> {
-        let (number, rows) = match key {
-            Key::Run(number) => (number, self.run),
-            Key::Unit(number, _) => (number, self.order.unit_rows()),
-        };
-        let belongs = |&index: &u64| {
-            let position = self.order.position(index).filter(|position| *position >= now);
-            position.is_some_and(|position| {
-                let wanted = match key {
-                    Key::Run(_) => true,
-                    Key::Unit(_, group) => {
-                        let brought = self.open.contains_key(&Key::Run(index / self.run));
-                        !brought && self.order.group(position) == Some(group)
-                    }
-                };
-                wanted && self.shard.batch_of(position).is_some()
-            })
-        };
-        let first = number * rows;
-        (first..first.saturating_add(rows).min(self.order.rows())).filter(belongs).collect()
+        let own = |position: u64| position >= now && self.shard.batch_of(position).is_some();
+        match key {
+            Key::Run(number) => {
+                let first = number * self.run;
+                let rows = first..first.saturating_add(self.run).min(self.course.rows());
+                rows.filter(|index| self.course.position(*index).is_some_and(own)).collect()
+            }
+            Key::Unit(unit) => {
+                let brought = |index: u64| self.open.contains_key(&Key::Run(index / self.run));
+                let mates = self.course.mates(unit).into_iter();
+                mates.filter(|(index, position)| own(*position) && !brought(*index)).map(|(index, _)| index).collect()
+            }
+        }
     }
 }
 
@@ -95,11 +92,11 @@ mod tests {
     use proptest::prelude::*;
 
     use super::*;
-    use crate::order::{Shuffle, Tail, Window};
+    use crate::order::{Mixture, Order, Shuffle, Stop, Tail, Window};
 
     /// Requests an epoch; gives each request, and the most rows that were requested and hadn't come up.
     fn requests(order: &Order, shard: Shard, run: Option<u64>, fall_back_at: u64) -> (Vec<Vec<u64>>, usize) {
-        let mut ahead = Ahead::new(order.clone(), shard, run);
+        let mut ahead = Ahead::new(Course::one(order.clone()), shard, run);
         let (mut requests, mut requested, mut seen, mut most) = (Vec::new(), HashSet::new(), HashSet::new(), 0);
         for step in 1..shard.batches() {
             for position in shard.positions(step) {
@@ -144,6 +141,39 @@ mod tests {
             let tail = if short { Tail::Short } else { Tail::Drop };
             for rank in 0..world {
                 requests(&order, Shard::new(rows, batch, rank, world, tail), run, fall_back_at);
+            }
+        }
+    }
+
+    proptest! {
+        #[test]
+        fn every_row_of_a_mixture_is_requested_before_each_time_it_comes_up(
+            lengths in prop::collection::vec(1_u64..300, 1..4), shuffle in any_shuffle(), world in 1_u32..4, batch in 1_u64..40,
+            seed: u64,
+        ) {
+            let weights: Vec<f64> = (1..=lengths.len()).map(|weight| weight as f64).collect();
+            let mixture = Mixture::new(&lengths, &weights, Stop::Last, seed, 0);
+            let rows = mixture.rows();
+            let of = lengths.clone();
+            let course = Course::mixed(mixture, &lengths, seed, 0, move |source, pass| {
+                Order::new(of[source], 1, shuffle, seed ^ source as u64, pass)
+            });
+            for rank in 0..world {
+                let shard = Shard::new(rows, batch, rank, world, Tail::Short);
+                let mut ahead = Ahead::new(course.clone(), shard, None);
+                // How often each row was requested and hasn't come up yet.
+                let mut open = std::collections::HashMap::<u64, u64>::new();
+                for step in 1..shard.batches() {
+                    for position in shard.positions(step) {
+                        let index = course.index(position).unwrap();
+                        ahead.due(position, index).into_iter().for_each(|row| *open.entry(row).or_default() += 1);
+                        let left = open.entry(index).or_default();
+                        prop_assert!(*left > 0, "row {} came up and nobody requested it", index);
+                        *left -= 1;
+                    }
+                }
+                prop_assert!(open.values().all(|left| *left == 0), "what was requested is delivered");
+                prop_assert!(ahead.open.is_empty());
             }
         }
     }

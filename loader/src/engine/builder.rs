@@ -27,6 +27,8 @@ pub(crate) struct Planned {
     pub(crate) step: u64,
     pub(crate) positions: Vec<u64>,
     pub(crate) rows: Vec<u64>,
+    /// The source of each row.
+    pub(crate) sources: Vec<u32>,
     /// Whether each row counts.
     pub(crate) mask: Vec<bool>,
     /// The rows of each column.
@@ -178,6 +180,7 @@ impl Builder {
         if tolerates {
             self.mend_failed(&mut planned, &mut faults)?;
         }
+        self.decode(&mut planned, &mut faults)?;
         let rows = planned.positions.len();
         let (gathered, layouts) = loop {
             let plan = match self.plan(&planned) {
@@ -211,8 +214,9 @@ impl Builder {
         let columns = self.job.columns.iter().zip(gathered.into_iter().zip(layouts));
         let columns = columns.map(|(column, (gathered, layout))| batch_column(column, rows, gathered, layout));
         let columns = columns.collect::<Result<_>>()?;
-        let Planned { step, positions, rows, mask, .. } = planned;
-        Ok((Batch { step, positions, rows, mask: self.job.masks().then_some(mask), columns }, faults))
+        let Planned { step, positions, rows, sources, mask, .. } = planned;
+        let sources = (self.job.sources.len() > 1).then_some(sources);
+        Ok((Batch { step, positions, rows, sources, mask: self.job.masks().then_some(mask), columns }, faults))
     }
 
     /// Where all rows of a batch are, and what is done to them.
@@ -340,7 +344,7 @@ impl Builder {
                 }
                 (None, PlanLayout::Fixed { .. }) => [0, 0],
             };
-            finish.window(self.job.order.sample_seed(*position), size).map_err(|error| (row, error))
+            finish.window(self.job.course.sample_seed(*position), size).map_err(|error| (row, error))
         };
         let windows = positions.iter().enumerate().map(window).collect::<Result<_, _>>()?;
         Ok(Finishing { prepared: finish.clone(), windows })

@@ -10,7 +10,9 @@ use std::{
 };
 
 use crossbeam_channel::Sender;
-use forebay_versioning::{Location, OpenFile};
+use forebay_format::FieldId;
+use forebay_storage::Storage;
+use forebay_versioning::{Location, OpenFile, Table};
 use tokio::{runtime::Handle, sync::Semaphore};
 
 use super::{
@@ -20,6 +22,7 @@ use super::{
     builder::{Place, Places, Planned},
     cache::{Cache, Failure, Slot},
     fetch::{Extent, LATER, Limits, Part},
+    sources::Spot,
 };
 use crate::{Batch, Error, LoaderOptions, Result, ledger::Reservation, stats::Route};
 
@@ -50,6 +53,7 @@ struct FileColumn {
     position: usize,
     /// Whether its rows are gathered from the map.
     mapped: bool,
+    storage: Storage,
 }
 
 /// The most bytes of one request for several atoms.
@@ -67,7 +71,6 @@ impl Feeder {
         runtime: Handle,
         plans: Sender<(u64, Result<Planned>)>,
     ) -> Self {
-        let table = job.selection.table();
         let cores = std::thread::available_parallelism().map_or(1, usize::from);
         let decoders = if job.options.threads == 0 { cores } else { job.options.threads };
         let limits = Limits {
@@ -76,8 +79,8 @@ impl Feeder {
             ),
             decoders: Semaphore::new(decoders),
         };
-        let files = vec![vec![None; table.sources()]; job.columns.len()];
-        let ahead = Ahead::new(job.order.clone(), job.shard, job.run_rows);
+        let files = vec![vec![None; job.sources.files()]; job.columns.len()];
+        let ahead = Ahead::new(job.course.clone(), job.shard, job.run_rows);
         let (limits, cache) = (Arc::new(limits), Cache::default());
         Self { job, shared, runtime, plans, limits, cache, ahead, files, fetches: false }
     }
@@ -98,53 +101,58 @@ impl Feeder {
 
     fn plan(&mut self, step: u64) -> Step<Planned> {
         let positions: Vec<u64> = self.job.shard.positions(step).collect();
-        let indexes = self.job.order.indexes(&positions);
-        let (rows, locations) = self.locate(&indexes)?;
-        let open = self.open_files(&locations)?;
+        let indexes = self.job.course.indexes(&positions);
+        let spots = self.locate(&indexes)?;
+        let open = self.open_files(&spots)?;
         if open.is_none() || (self.fetches && self.request_batch(step, &positions, &indexes)?.is_none()) {
             return Ok(None);
         }
         let mut columns: Vec<Places> =
-            (0..self.job.columns.len()).map(|column| self.places(column, &locations)).collect::<Result<_>>()?;
-        let (mut positions, mut rows, mut mask) = (positions, rows, vec![true; indexes.len()]);
+            (0..self.job.columns.len()).map(|column| self.places(column, &spots)).collect::<Result<_>>()?;
+        let (mut positions, mut mask) = (positions, vec![true; indexes.len()]);
+        let (mut rows, mut sources) = spots.iter().map(|spot| (spot.row, spot.source)).collect::<(Vec<_>, Vec<_>)>();
         let padding = self.job.shard.padding(step);
         positions.extend(repeat_n(Batch::NO_ROW, padding));
         rows.extend(repeat_n(Batch::NO_ROW, padding));
+        sources.extend(repeat_n(0, padding));
         mask.extend(repeat_n(false, padding));
         for places in &mut columns {
             places.rows.extend((0..padding).map(|_| Place::Masked));
         }
-        Ok(Some(Planned { step, positions, rows, mask, columns }))
+        Ok(Some(Planned { step, positions, rows, sources, mask, columns }))
     }
 
-    fn locate(&self, indexes: &[u64]) -> Result<(Vec<u64>, Vec<Location>)> {
-        let (mut rows, mut locations) = (Vec::with_capacity(indexes.len()), Vec::with_capacity(indexes.len()));
-        for index in indexes {
-            let row = self.job.selection.row(*index)?;
-            rows.push(row);
-            locations.push(self.job.selection.table().locate(row)?);
-        }
-        Ok((rows, locations))
+    fn locate(&self, indexes: &[u64]) -> Result<Vec<Spot>> {
+        indexes.iter().map(|index| self.job.sources.spot(*index)).collect()
     }
 
     /// Opens the files that these rows are in, many at once.
-    fn open_files(&mut self, locations: &[Location]) -> Step<()> {
+    fn open_files(&mut self, spots: &[Spot]) -> Step<()> {
         let job = self.job.clone();
-        let table = job.selection.table();
         let mut sources = BTreeSet::new();
-        for (number, column) in job.columns.iter().enumerate() {
-            let cells = locations.iter().map(|location| table.cell(*location, column.field()).fragment);
+        for number in 0..job.columns.len() {
+            let cells = spots.iter().map(|spot| job.sources.cell(number, spot).fragment);
             sources.extend(cells.filter(|source| self.files[number][*source].is_none()).map(|source| (source, number)));
         }
         if sources.is_empty() {
             return Ok(Some(()));
         }
-        let wanted = sources.iter().map(|(source, number)| (*source, job.columns[*number].field()));
+        // By table, whose files are opened together.
+        let mut wanted: Vec<(&Table, Vec<(usize, FieldId)>)> = Vec::new();
+        for (source, number) in &sources {
+            let (table, source, field) = job.sources.file(*source, *number)?;
+            match wanted.last_mut() {
+                Some((last, files)) if std::ptr::eq(*last, table) => files.push((source, field)),
+                _ => wanted.push((table, vec![(source, field)])),
+            }
+        }
+        let names: Vec<String> = wanted.iter().flat_map(|(table, files)| indexes_of(table, files)).take(8).collect();
+        let open = futures::future::try_join_all(wanted.into_iter().map(|(table, files)| table.open_files(files)));
         let mut stop = self.shared.stop.subscribe();
         let opened = self.runtime.block_on(async {
             tokio::select! {
                 _ = stop.wait_for(|stop| *stop) => None,
-                opened = tokio::time::timeout(job.options.stall_timeout, table.open_files(wanted)) => Some(opened),
+                opened = tokio::time::timeout(job.options.stall_timeout, open) => Some(opened),
             }
         });
         match opened {
@@ -152,12 +160,7 @@ impl Feeder {
             Some(Ok(Err(error))) if !job.options.faults.tolerates() => return Err(error.into()),
             // If one of them is damaged, that is found below, where it is known which.
             Some(Ok(_)) => {}
-            Some(Err(_)) => {
-                let fragments = sources.iter().filter_map(|(source, _)| table.fragments().get(*source));
-                let files = fragments.flat_map(|fragment| &fragment.files);
-                let waiting = files.take(8).map(|file| format!("the index of data/{}", file.id)).collect();
-                return Err(Error::Stalled { after: job.options.stall_timeout, waiting });
-            }
+            Some(Err(_)) => return Err(Error::Stalled { after: job.options.stall_timeout, waiting: names }),
         }
         for (source, number) in sources {
             let opened = match self.open_file(source, number) {
@@ -172,9 +175,10 @@ impl Feeder {
 
     /// Opens the file of a column in a source, which is mostly open already.
     fn open_file(&self, source: usize, number: usize) -> Result<FileColumn> {
-        let (table, column) = (self.job.selection.table(), &self.job.columns[number]);
-        let file = self.runtime.block_on(table.file(source, column.field()))?;
-        let known = file.position(column.field()).map(|position| (position, &file.index().columns()[position]));
+        let (table, source, field) = self.job.sources.file(source, number)?;
+        let column = &self.job.columns[number];
+        let file = self.runtime.block_on(table.file(source, field))?;
+        let known = file.position(field).map(|position| (position, &file.index().columns()[position]));
         let Some((position, index)) = known else {
             let reason = format!("it lacks column '{}'", column.name);
             return Err(forebay_versioning::Error::Inconsistent { path: file.path().to_owned(), reason }.into());
@@ -187,7 +191,7 @@ impl Feeder {
             (false, false) => Route::Fetched,
         };
         self.shared.counters.route(number, route);
-        Ok(FileColumn { file, position, mapped })
+        Ok(FileColumn { file, position, mapped, storage: table.storage().clone() })
     }
 
     /// Requests what a batch needs and wasn't requested before, and what travels with it.
@@ -224,14 +228,14 @@ impl Feeder {
 
     /// The blocks that these rows need, of each column: one for each use.
     fn needs(&mut self, indexes: &[u64]) -> Step<Vec<Vec<Atom>>> {
-        let (_, locations) = self.locate(indexes)?;
-        if self.open_files(&locations)?.is_none() {
+        let spots = self.locate(indexes)?;
+        if self.open_files(&spots)?.is_none() {
             return Ok(None);
         }
         let mut needs = vec![Vec::new(); self.job.columns.len()];
         for (column, needs) in needs.iter_mut().enumerate() {
-            for location in &locations {
-                let cell = self.cell(column, *location);
+            for spot in &spots {
+                let cell = self.job.sources.cell(column, spot);
                 if let Ok(file) = self.file(column, cell.fragment)?
                     && !file.mapped
                 {
@@ -287,7 +291,7 @@ impl Feeder {
         let Some((first, last)) = atoms.first().zip(atoms.last()) else { return Ok(Some(())) };
         let range = first.stored.start..last.stored.end;
         let rows = first.rows.start..last.rows.end.max(first.rows.end);
-        let Ok(FileColumn { file, position, .. }) = self.file(column, first.key.fragment as usize)? else {
+        let Ok(FileColumn { file, position, storage, .. }) = self.file(column, first.key.fragment as usize)? else {
             return Err(Error::Died { thread: "feeder" });
         };
         let label: Arc<str> = format!("{} bytes {}..{}", file.path(), range.start, range.end).into();
@@ -307,8 +311,17 @@ impl Feeder {
             shared = share;
         }
         let name = self.job.columns[column].name.clone();
-        let extent =
-            Extent { column: name, file, position, range, rows, parts, reservation: reservation.into(), urgent };
+        let extent = Extent {
+            column: name,
+            storage,
+            file,
+            position,
+            range,
+            rows,
+            parts,
+            reservation: reservation.into(),
+            urgent,
+        };
         self.shared.requested.fetch_add(1, Ordering::SeqCst);
         self.runtime.spawn(extent.run(self.job.clone(), self.shared.clone(), self.limits.clone()));
         Ok(Some(()))
@@ -340,12 +353,12 @@ impl Feeder {
     }
 
     /// Where the rows of a batch are, of one column.
-    fn places(&mut self, column: usize, locations: &[Location]) -> Result<Places> {
-        let mut places = Places { files: Vec::new(), rows: Vec::with_capacity(locations.len()) };
+    fn places(&mut self, column: usize, spots: &[Spot]) -> Result<Places> {
+        let mut places = Places { files: Vec::new(), rows: Vec::with_capacity(spots.len()) };
         let nullable = self.job.columns[column].column.nullable;
         let mut numbers: Vec<Option<u32>> = vec![None; self.files[column].len()];
-        for location in locations {
-            let cell = self.cell(column, *location);
+        for spot in spots {
+            let cell = self.job.sources.cell(column, spot);
             let row = cell.row;
             if let Some(file) = numbers[cell.fragment] {
                 places.rows.push(Place::Mapped { file, row });
@@ -375,11 +388,6 @@ impl Feeder {
         Ok(places)
     }
 
-    /// Where a column's value in a row is: in the row's fragment, or in what overlays it.
-    fn cell(&self, column: usize, location: Location) -> Location {
-        self.job.selection.table().cell(location, self.job.columns[column].field())
-    }
-
     fn file(&self, column: usize, source: usize) -> Result<Result<FileColumn, Failure>> {
         self.files[column][source].clone().ok_or(Error::Died { thread: "feeder" })
     }
@@ -398,6 +406,12 @@ impl FileColumn {
         let (values, validity) = self.atoms_of(column, location, nullable);
         values.into_iter().chain(validity)
     }
+}
+
+/// What is read when these files are opened, for people.
+fn indexes_of(table: &Table, files: &[(usize, FieldId)]) -> Vec<String> {
+    let fragments = files.iter().filter_map(|(source, _)| table.fragments().get(*source));
+    fragments.flat_map(|fragment| &fragment.files).map(|file| format!("the index of data/{}", file.id)).collect()
 }
 
 /// Puts neighbours of one file together. The atoms are sorted by fragment and place. What lies in a gap between two may

@@ -5,6 +5,7 @@ use std::{
     sync::{Arc, Mutex, PoisonError, atomic::Ordering},
 };
 
+use forebay_storage::Storage;
 use forebay_versioning::OpenFile;
 use tokio::sync::Semaphore;
 
@@ -24,6 +25,8 @@ use crate::{
 #[derive(Debug)]
 pub(crate) struct Extent {
     pub(crate) column: Arc<str>,
+    /// Where the file is kept.
+    pub(crate) storage: Storage,
     pub(crate) file: Arc<OpenFile>,
     /// The column's place in the file.
     pub(crate) position: usize,
@@ -85,7 +88,7 @@ impl Extent {
             // The semaphores are never closed.
             let _permit = limits.requests.acquire_many(if self.urgent { 1 } else { LATER }).await;
             shared.counters.requests.fetch_add(1, Ordering::Relaxed);
-            let (storage, path) = (job.selection.table().storage(), self.file.path());
+            let (storage, path) = (&self.storage, self.file.path());
             if in_place {
                 for part in &self.parts {
                     buffers.push(job.device.arena(raw(part))?);
@@ -137,8 +140,7 @@ impl Extent {
             }
             None => {
                 let _permit = limits.requests.acquire_many(LATER).await;
-                let storage = job.selection.table().storage();
-                let got = storage.get_ranges(self.file.path(), std::slice::from_ref(&atom.stored)).await;
+                let got = self.storage.get_ranges(self.file.path(), std::slice::from_ref(&atom.stored)).await;
                 let mut got = got.map_err(|source| self.error(&atom.rows, source.into()))?;
                 got.pop().unwrap_or_default()
             }

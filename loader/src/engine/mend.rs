@@ -3,7 +3,7 @@
 use std::sync::Arc;
 
 use forebay_format::{ColumnData, Layout, OwnedValues};
-use forebay_versioning::Verify;
+use forebay_versioning::{Selection, Verify};
 
 use super::{
     JobColumn,
@@ -80,10 +80,11 @@ impl Builder {
         faults: &mut Vec<Fault>,
     ) -> Result<(), Cause> {
         let (position, number) = (planned.positions[row], planned.rows[row]);
-        let commit = self.job.selection.table().snapshot().id().to_string();
+        let source = planned.sources[row];
+        let commit = self.job.sources.selection(source).table().snapshot().id().to_string();
         let remedy = match self.job.options.faults.on_fault {
             OnFault::Substitute => {
-                let (by, held) = self.substitute(position, causes)?;
+                let (by, held) = self.substitute(source, position, causes)?;
                 for (places, held) in planned.columns.iter_mut().zip(held) {
                     places.rows[row] = Place::Held(held);
                 }
@@ -109,14 +110,14 @@ impl Builder {
         Ok(())
     }
 
-    /// A row that is whole, drawn from the position of the one that isn't.
-    fn substitute(&self, position: u64, causes: &[(usize, String)]) -> Result<(u64, Vec<Held>), Cause> {
-        let seed = self.job.order.sample_seed(position);
-        let rows = self.job.selection.len();
+    /// A row of the same source that is whole, drawn from the position of the one that isn't.
+    fn substitute(&self, source: u32, position: u64, causes: &[(usize, String)]) -> Result<(u64, Vec<Held>), Cause> {
+        let seed = self.job.course.sample_seed(position);
+        let selection = self.job.sources.selection(source);
         for candidate in 0..CANDIDATES {
             let drawn = Key::new("forebay 2026 substitutes", &[seed, candidate]).drawn();
-            let row = self.job.selection.row(drawn % rows).map_err(Error::from)?;
-            match self.hold(row) {
+            let row = selection.row(drawn % selection.len()).map_err(Error::from)?;
+            match self.hold(selection, row) {
                 Ok(held) => return Ok((row, held)),
                 Err(error) if error.is_of_row() => {}
                 Err(error) => return Err(error.into()),
@@ -129,15 +130,25 @@ impl Builder {
     }
 
     /// Reads all columns of a row, here and now.
-    fn hold(&self, row: u64) -> Result<Vec<Held>> {
+    fn hold(&self, selection: &Selection, row: u64) -> Result<Vec<Held>> {
         let runtime = forebay_storage::runtime()?;
-        let table = self.job.selection.table();
+        let table = selection.table();
         self.job
             .columns
             .iter()
             .map(|column| {
                 let read = runtime.block_on(table.take(&column.name, &[row]))?;
-                let held = self.held(column, read)?;
+                let mut held = self.held(column, read)?;
+                if let Some(pixels) = column.pixels
+                    && held.valid
+                {
+                    let bytes = held.region.buffer().bytes();
+                    let decoded = self.pixels(bytes, pixels).map_err(|error| match error {
+                        Ok(reason) => Error::Decode { column: column.name.to_string(), reason },
+                        Err(error) => error,
+                    });
+                    held = decoded?;
+                }
                 if let Some(finish) = &column.finish
                     && finish.size().is_none()
                 {
@@ -179,7 +190,7 @@ impl Builder {
     }
 
     /// An arena buffer beside the budget: there are few of them, and no batch without.
-    fn buffer(&self, length: usize, fill: impl FnOnce(&mut [u8])) -> Result<Arc<ArenaRegion>> {
+    pub(super) fn buffer(&self, length: usize, fill: impl FnOnce(&mut [u8])) -> Result<Arc<ArenaRegion>> {
         let mut buffer = self.job.device.arena(length)?;
         fill(buffer.bytes_mut());
         let _reservation = self.shared.ledger.overdraw(length as u64);

@@ -19,7 +19,11 @@ mod draft;
 mod feeder;
 mod fetch;
 mod mend;
+mod pixels;
+mod sources;
 mod turn;
+
+pub(crate) use sources::Sources;
 
 use std::{
     sync::{
@@ -30,17 +34,16 @@ use std::{
 };
 
 use crossbeam_channel::{Receiver, bounded};
-use forebay_format::{Column, Dim, FieldId};
-use forebay_versioning::Selection;
+use forebay_format::{Column, Dim};
 use tokio::sync::watch;
 
 use crate::{
-    Batch, BatchField, Error, Fault, LoaderOptions, OnFault, Result,
+    Batch, BatchField, Error, Fault, LoaderOptions, OnFault, Pixels, Result,
     device::Device,
     faults::Faults,
     finish::Prepared,
     ledger::Ledger,
-    order::{Order, Shard, Tail},
+    order::{Course, Shard, Tail},
     signal::Signal,
     stats::{Counters, Stages},
 };
@@ -48,9 +51,9 @@ use crate::{
 /// What an epoch is to do. It doesn't change.
 #[derive(Debug)]
 pub(crate) struct Job {
-    pub(crate) selection: Selection,
+    pub(crate) sources: Sources,
     pub(crate) columns: Vec<JobColumn>,
-    pub(crate) order: Order,
+    pub(crate) course: Course,
     pub(crate) shard: Shard,
     pub(crate) options: LoaderOptions,
     pub(crate) device: Arc<dyn Device>,
@@ -74,15 +77,13 @@ impl Job {
 pub(crate) struct JobColumn {
     pub(crate) name: Arc<str>,
     pub(crate) column: Column,
+    /// What its images are decoded to; then `column` is what they are once they were.
+    pub(crate) pixels: Option<Pixels>,
     /// What is done to its rows.
     pub(crate) finish: Option<Arc<Prepared>>,
 }
 
 impl JobColumn {
-    fn field(&self) -> FieldId {
-        self.column.field
-    }
-
     /// What is delivered of it.
     pub(crate) fn delivered(&self) -> BatchField {
         let (dtype, shape) = match &self.finish {

@@ -14,13 +14,22 @@
 //! Where a lane's groups begin is shifted from epoch to epoch and staggered from lane to lane, so that the lanes don't
 //! all ask for new groups at once.
 
+mod course;
+mod mix;
 mod permute;
 mod shard;
+mod weighted;
 
+use std::sync::Arc;
+
+pub use course::{Course, Unit};
+pub use mix::{Mixture, Stop};
 pub use permute::Key;
 pub use shard::{Shard, Tail};
+pub use weighted::Sampling;
 
 use permute::{Permutation, Purpose};
+use weighted::Drawn;
 
 /// How the rows of an epoch are mixed.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -102,6 +111,7 @@ enum OrderKind {
     Off,
     Windowed(Box<Windowed>),
     Global(Permutation),
+    Drawn(Arc<Drawn>),
 }
 
 #[derive(Clone, Debug)]
@@ -121,7 +131,7 @@ impl Order {
     #[must_use]
     pub fn new(rows: u64, row_bytes: u64, shuffle: Shuffle, seed: u64, epoch: u64) -> Self {
         let purpose = "forebay 2025 epoch order";
-        let samples = Key::new("forebay 2025 samples of an epoch", &[seed, epoch]);
+        let samples = Self::sample_key(seed, epoch);
         match shuffle {
             Shuffle::Off => {
                 let unit_rows = Window::default().unit_rows(row_bytes);
@@ -155,7 +165,19 @@ impl Order {
         }
     }
 
-    /// The positions of the epoch, and the rows selected.
+    /// Rows drawn by weight, in epoch `epoch`: takes time and memory for every selected row.
+    #[must_use]
+    pub fn drawn(sampling: &Sampling, seed: u64, epoch: u64) -> Self {
+        let drawn = Drawn::new(sampling, Key::new("forebay 2026 rows by weight", &[seed, epoch]));
+        let samples = Self::sample_key(seed, epoch);
+        Self { rows: sampling.len(), unit_rows: 1, kind: OrderKind::Drawn(Arc::new(drawn)), samples }
+    }
+
+    fn sample_key(seed: u64, epoch: u64) -> Key {
+        Key::new("forebay 2025 samples of an epoch", &[seed, epoch])
+    }
+
+    /// The positions of the epoch: the rows selected, or drawn.
     #[must_use]
     pub fn rows(&self) -> u64 {
         self.rows
@@ -182,6 +204,7 @@ impl Order {
         Some(match &self.kind {
             OrderKind::Off => position,
             OrderKind::Global(permutation) => permutation.apply(position),
+            OrderKind::Drawn(drawn) => drawn.row(position),
             OrderKind::Windowed(windowed) => {
                 let (lane, place) = (position % windowed.lanes, position / windowed.lanes);
                 let span = windowed.span(self.rows, lane, windowed.group(lane, place));
@@ -212,7 +235,7 @@ impl Order {
     #[must_use]
     pub fn group(&self, position: u64) -> Option<Group> {
         match &self.kind {
-            OrderKind::Global(_) => None,
+            OrderKind::Global(_) | OrderKind::Drawn(_) => None,
             OrderKind::Off => Some(Group { lane: 0, number: position / self.unit_rows }),
             OrderKind::Windowed(windowed) => {
                 let (lane, place) = (position % windowed.lanes, position / windowed.lanes);
@@ -221,7 +244,7 @@ impl Order {
         }
     }
 
-    /// At which position a selected row comes; `None` if there is no such row.
+    /// At which position a selected row comes; `None` if there is no such row, or if rows are drawn.
     #[must_use]
     pub fn position(&self, index: u64) -> Option<u64> {
         if index >= self.rows {
@@ -230,6 +253,7 @@ impl Order {
         Some(match &self.kind {
             OrderKind::Off => index,
             OrderKind::Global(permutation) => permutation.invert(index),
+            OrderKind::Drawn(_) => return None,
             OrderKind::Windowed(windowed) => {
                 let (lane, place) = windowed.place(self.rows, windowed.sequence(self.unit_rows, index));
                 let span = windowed.span(self.rows, lane, windowed.group(lane, place));

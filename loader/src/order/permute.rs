@@ -53,6 +53,12 @@ impl Key {
     pub(super) fn number_of(&self, purpose: Purpose, number: u64) -> u64 {
         self.words(purpose, 0, number)[0]
     }
+
+    /// As [`number_of`](Self::number_of), and another one.
+    pub(super) fn pair_of(&self, purpose: Purpose, number: u64) -> [u64; 2] {
+        let words = self.words(purpose, 0, number);
+        [words[0], words[1]]
+    }
 }
 
 /// What a key is used for: two uses never share a permutation.

@@ -1,12 +1,14 @@
 //! What `forebay-loader` promises.
 #![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic, unreachable_pub)]
 
+mod decoding;
 mod faults;
 mod finished;
 mod finishing;
 mod images;
 mod life;
 mod mending;
+mod mixing;
 mod model;
 mod order;
 mod remote;

@@ -173,7 +173,7 @@ fn a_state_with_one_bit_changed_is_refused() {
 #[test]
 fn a_state_of_something_else_is_refused_by_the_field_that_differs() {
     let (loader, state) = one_loader();
-    let table = loader.selection().table().clone();
+    let table = loader.selections().next().unwrap().table().clone();
     let refused = |selection: Selection, options: LoaderOptions| match Loader::new(selection, options, host(1))
         .unwrap()
         .resume(&state)

@@ -56,6 +56,7 @@ __all__ = [
     "AgreementError",
     "ArgumentError",
     "Boxes",
+    "Buckets",
     "Bytes",
     "ClassLabel",
     "ClosedError",
@@ -76,9 +77,12 @@ __all__ = [
     "LoaderError",
     "Mask",
     "Merge",
+    "Mix",
     "NotFoundError",
     "NothingToCommitError",
     "NumpyLoader",
+    "Pack",
+    "Pad",
     "Ragged",
     "ReadOnlyError",
     "Rows",
@@ -98,16 +102,18 @@ __all__ = [
     "UnknownVersionError",
     "UnsupportedError",
     "View",
+    "Weighted",
     "Window",
     "create",
     "gpu",
+    "mix",
     "open",
     "transforms",
 ]
 
 _LATER = {
-    "NumpyLoader": "_loader", "Window": "_loader", "TorchLoader": "_torch", "TorchRows": "_torch", "gpu": "gpu",
-    "transforms": "transforms",
+    "Buckets": "_buckets", "Mix": "_mix", "NumpyLoader": "_loader", "Pack": "_collate", "Pad": "_collate", "TorchLoader": "_torch", "TorchRows": "_torch",
+    "Weighted": "_loader", "Window": "_loader", "gpu": "gpu", "mix": "_mix", "transforms": "transforms",
 }  # fmt: skip
 
 

@@ -103,7 +103,7 @@ class Loader:
 
     def __init__(
         self,
-        rows: Rows,
+        sources: list[Rows],
         *,
         columns: list[str],
         batch_size: int,
@@ -115,6 +115,10 @@ class Loader:
         transforms: list[Plain],
         verify: str,
         on_fault: str,
+        decode: list[tuple[str, str]],
+        mix: tuple[list[float], str, int] | None = None,
+        sampling: tuple[list[float], bool, int | None] | None = None,
+        sample_seeds: bool = False,
         max_faults: int | None = None,
         max_fault_rate: float | None = None,
         stall_timeout: float | None = None,

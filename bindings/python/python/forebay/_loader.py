@@ -6,23 +6,29 @@ import hashlib
 import json
 import operator
 import weakref
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING, Any, Union
 
 from . import _forebay, transforms as _transforms
 from ._errors import AgreementError, ArgumentError, DTypeError, Error, StateError
 from ._ragged import Ragged
 from ._rows import View, _column
+from ._stages import Stages
 from ._schema import Column
 
 if TYPE_CHECKING:
+    from ._buckets import Buckets
+    from ._collate import Collate
+    from ._mix import Mix
     from .transforms import Transform
 
-    Shuffle = Union[bool, str, "Window"]
+    Shuffle = Union[bool, str, "Window", "Weighted"]
     Transforms = Mapping[str, Iterable[Transform]]
 
 #: What the weights of a batch's rows are called: 1 for those that count, 0 for masked ones.
 SAMPLE_WEIGHT = "sample_weight"
+#: What the seeds of a batch's rows are called.
+SAMPLE_SEED = "sample_seed"
 
 _UNITS = {"": 1, "b": 1, "k": 1 << 10, "m": 1 << 20, "g": 1 << 30, "t": 1 << 40}
 
@@ -61,6 +67,27 @@ class Window:
         return hash(repr(self))
 
 
+class Weighted:
+    """Rows drawn by weight, in place of a shuffle.
+
+    Parameters
+    ----------
+    weights : sequence of float
+        One for each row of the dataset or view, at least 0.
+    replacement : bool
+        Whether a row may come again in an epoch. Without, rows of large weight come early.
+    """
+
+    __slots__ = ("replacement", "weights")
+
+    def __init__(self, weights: Any, *, replacement: bool = True) -> None:
+        self.weights = [float(weight) for weight in weights]
+        self.replacement = bool(replacement)
+
+    def __repr__(self) -> str:
+        return f"Weighted({len(self.weights)} weights, replacement={self.replacement})"
+
+
 def parse_bytes(what: str, value: int | str) -> int:
     """A number of bytes, given as one or as a text: "512MiB", "2 GiB", "1G"."""
     if isinstance(value, str):
@@ -79,11 +106,11 @@ def _shuffle(shuffle: Shuffle) -> tuple[str, int, int, int]:
         shuffle = Window()
     if isinstance(shuffle, Window):
         return ("windowed", shuffle.lanes, shuffle.window, shuffle.unit_bytes)
-    if shuffle is False or shuffle is None:
+    if shuffle is False or shuffle is None or isinstance(shuffle, Weighted):
         return ("off", 0, 0, 0)
     if shuffle == "global":
         return ("global", 0, 0, 0)
-    raise ArgumentError(f"shuffle = {shuffle!r}: use True, False, 'windowed', 'global' or a forebay.Window")
+    raise ArgumentError(f"shuffle = {shuffle!r}: use True, False, 'windowed', 'global', a forebay.Window or Weighted")
 
 
 def _whole(what: str, value: Any, least: int, most: int = 2**32 - 1) -> int:
@@ -126,6 +153,14 @@ class Loader:
         max_fault_rate: float | None = None,
         stall_timeout: float | None = None,
         digest: str | None = None,
+        epoch_length: int | None = None,
+        buckets: Buckets | None = None,
+        collate: Collate | None = None,
+        map_batches: Callable[[dict[str, Any]], Any] | None = None,
+        map_threads: int | None = None,
+        sample_seeds: bool = False,
+        decode: Mapping[str, str] | None = None,
+        mix: Mix | None = None,
         device: int | None = None,
         device_cache: int | str | None = None,
         copied: bool = False,
@@ -145,6 +180,19 @@ class Loader:
             raise ArgumentError("drop_last leaves the last rows out and pad_last fills their batch up: choose one")
         if (pad_last or on_fault == "skip") and SAMPLE_WEIGHT in names:
             raise ArgumentError(f"masked rows are told by '{SAMPLE_WEIGHT}', and a column has that name: rename it, or leave it out")
+        views = [view] if mix is None else mix._views
+        extra = {SAMPLE_SEED: sample_seeds, "source": len(views) > 1}
+        for name in names:
+            if extra.get(name, False):
+                raise ArgumentError(f"each batch says '{name}' of its rows, and a column has that name: rename it, or leave it out")
+        if buckets is not None and buckets.column not in names:
+            raise ArgumentError(f"buckets: column '{buckets.column}' is not among the columns to deliver, {', '.join(names)}")
+        for name in collate or ():
+            if name not in names:
+                raise ArgumentError(f"collate: column '{name}' is not among the columns to deliver, {', '.join(names)}")
+        for name in decode or ():
+            if name not in names:
+                raise ArgumentError(f"decode: column '{name}' is not among the columns to deliver, {', '.join(names)}")
         own, world = _group(rank, world_size, data_group)
         self._options: dict[str, Any] = {
             "batch_size": _whole("batch_size", batch_size, 1),
@@ -157,6 +205,10 @@ class Loader:
             "rank": own,
             "world_size": world,
             "tail": "drop" if drop_last else "pad" if pad_last else "short",
+            "mix": _mixture(mix, shuffle, epoch_length),
+            "sampling": (shuffle.weights, shuffle.replacement, epoch_length) if isinstance(shuffle, Weighted) else None,
+            "sample_seeds": bool(sample_seeds),
+            "decode": [(str(name), str(mode)) for name, mode in (decode or {}).items()],
             "verify": verify,
             "on_fault": on_fault,
             "max_faults": None if max_faults is None else _whole("max_faults", max_faults, 0, 2**64 - 1),
@@ -169,25 +221,30 @@ class Loader:
         }
         if device is None and device_cache is not None:
             raise ArgumentError("device_cache keeps rows in a CUDA device's memory: give a device, as in device='cuda'")
-        self._build(view, 0)
+        self._stages = Stages(buckets, collate, map_batches, map_threads, device)
+        #: The names of a mixture's sources, by their numbers.
+        self.sources = [] if mix is None else mix.names
+        self._build(views, 0)
         if digest is not None and digest != self.digest:
             raise AgreementError(f"this rank loads {self.digest}, not {digest}: commit, rows or an option of the order differ")
 
-    def _build(self, view: View, epoch: int) -> None:
-        self._view = view
+    def _build(self, views: list[View], epoch: int) -> None:
+        self._views = views
+        self._view = view = views[0]
         self._documents = frozenset(view.schema._documents)
         self._channels_last = [plain["column"] for plain in self._options["transforms"] if plain["channels_last"]]
-        self._native = _forebay.Loader(view._native, **self._options)
+        self._native = _forebay.Loader([view._native for view in views], **self._options)
         self._epoch = epoch
-        #: Where the next iteration starts in its epoch, and what was delivered of the one that goes on, or went on last.
-        self._start = 0
-        self._progress: tuple[int, int] | None = None
+        #: Where the next iteration starts in its epoch (position, and batches of the window of buckets that begins there), and what was
+        #: delivered of the one that goes on, or went on last (its epoch first).
+        self._start = (0, 0)
+        self._progress: tuple[int, int, int] | None = None
         self._current: weakref.ref[_Batches] | None = None
         self._last: dict[str, Any] = {}
         self._last_faults: list[dict[str, Any]] = []
 
     def __reduce__(self) -> tuple[Any, ...]:
-        return _rebuild, (type(self), self._view, self._options, self._epoch, self._start)
+        return _rebuild, (type(self), self._views, self._options, (self._stages, self.sources), self._epoch, self._start)
 
     def __len__(self) -> int:
         """Batches that this rank delivers in an epoch."""
@@ -203,7 +260,8 @@ class Loader:
                 continue
             if name in self._channels_last:
                 shape = [shape[2], *shape[:2]]
-            schema[name] = Column(dtype, shape, kind=self._view.schema[name].kind, layout="CHW")
+            transformed = any(name == plain["column"] for plain in self._options["transforms"])
+            schema[name] = Column(dtype, shape, kind=self._view.schema[name].kind, layout="CHW" if transformed else "HWC")
         return schema
 
     @property
@@ -218,7 +276,7 @@ class Loader:
         """
         epoch = _whole("epoch", epoch, 0, 2**64 - 1)
         if epoch != self._epoch:
-            self._start = 0
+            self._start = (0, 0)
             self._progress = None
         self._epoch = epoch
 
@@ -228,8 +286,18 @@ class Loader:
         It counts the samples that were delivered, on all ranks together, never those that were made ahead. In and after an iteration
         it is that iteration's; after the last batch of an epoch it is the start of the next. Take it at the same step on every rank.
         """
-        epoch, position = (self._epoch, self._start) if self._progress is None else self._progress
-        return self._native.state(epoch, position)
+        epoch, position, batches = (self._epoch, *self._start) if self._progress is None else self._progress
+        state = self._native.state(epoch, position)
+        if self._stages.buckets is not None:
+            state["window"] = self._window(batches, state)
+        return state
+
+    def _window(self, batches: int, state: Mapping[str, Any]) -> dict[str, Any]:
+        """How many batches were delivered of the window of buckets that begins at a state's position."""
+        rows = self._options["batch_size"] * self._options["world_size"]
+        window = {"buckets": repr(self._stages.buckets), "batches": batches, "rows": rows}
+        text = json.dumps([window, state["checksum"]], sort_keys=True)
+        return {**window, "checksum": hashlib.sha256(text.encode()).hexdigest()[:32]}
 
     def load_state_dict(self, state: Mapping[str, Any]) -> None:
         """Goes on where a state was taken: the next iteration delivers the samples that follow, in the same order.
@@ -243,7 +311,20 @@ class Loader:
             Nothing changes then.
         """
         try:
-            self._epoch, self._start = self._native.check(dict(state))
+            plain = dict(state)
+            window = plain.pop("window", None)
+            batches = 0
+            if (window is None) != (self._stages.buckets is None):
+                raise StateError(f"the state doesn't fit this loader: its window is {window}, here buckets are {self._stages.buckets}")
+            if window is not None:
+                batches = operator.index(window["batches"])
+                expected = self._window(batches, plain)
+                if window["buckets"] == expected["buckets"] and batches == 0:
+                    expected = {**self._window(0, plain), "rows": window["rows"], "checksum": window["checksum"]}
+                if window != expected:
+                    raise StateError(f"the state doesn't fit this loader, or was damaged: its window is {window}, here it is {expected}")
+            epoch, position = self._native.check(plain)
+            self._epoch, self._start = epoch, (position, batches)
         except (TypeError, ValueError, KeyError, OverflowError) as error:
             if isinstance(error, Error):
                 raise
@@ -254,7 +335,8 @@ class Loader:
     def digest(self) -> str:
         """A hash of what all ranks must have in common: commit, rows, columns, and everything that the order depends on."""
         state = self._native.state(0, 0)
-        alike = {name: self._options[name] for name in ("batch_size", "columns", "transforms", "world_size", "tail", "on_fault")}
+        alike = {name: self._options[name] for name in ("batch_size", "columns", "transforms", "world_size", "tail", "on_fault", "mix", "decode")}
+        alike["buckets"] = repr(self._stages.buckets)
         text = json.dumps([state["selection"], state["shuffle"], state["seed"], alike], sort_keys=True)
         return hashlib.sha256(text.encode()).hexdigest()
 
@@ -321,12 +403,27 @@ def to_dict(columns: list[_forebay.BatchColumn], documents: frozenset[str], arra
     return batch
 
 
-def _rebuild(kind: type[Loader], view: View, options: dict[str, Any], epoch: int, start: int) -> Loader:
+def _rebuild(kind: type[Loader], views: list[View], options: dict[str, Any], rest: tuple[Stages, list[str]], epoch: int, start: tuple[int, int]) -> Loader:
     loader = kind.__new__(kind)
     loader._options = options
-    loader._build(view, epoch)
+    loader._stages, loader.sources = rest
+    loader._build(views, epoch)
     loader._start = start
     return loader
+
+
+def _mixture(mix: Mix | None, shuffle: Shuffle, epoch_length: int | None) -> tuple[list[float], str, int] | None:
+    """How sources are mixed; an epoch of fixed length is a mixture even of one."""
+    if epoch_length is not None:
+        _whole("epoch_length", epoch_length, 0, 2**63)
+    if isinstance(shuffle, Weighted):
+        if mix is not None:
+            raise ArgumentError("rows are drawn by weight from one dataset only: leave out Weighted, or the mixture")
+        return None
+    weights = [1.0] if mix is None else mix._weights
+    if epoch_length is not None:
+        return weights, "rows", epoch_length
+    return None if mix is None else (weights, mix._stop, 0)
 
 
 def _group(rank: int | None, world_size: int | None, data_group: int) -> tuple[int, int]:
@@ -347,32 +444,43 @@ class _Batches(Iterator[dict[str, Any]]):
     def __init__(self, loader: Loader) -> None:
         self._loader = loader
         self._epoch = loader._epoch
-        self._native: _forebay.Batches | None = loader._native.iter(self._epoch, loader._start)
-        loader._progress = (loader._epoch, loader._start)
-        loader._start = 0
+        position, batches = loader._start
+        self._native: _forebay.Batches | None = loader._native.iter(self._epoch, position)
+        loader._progress = start = (loader._epoch, position, batches)
+        loader._start = (0, 0)
+        self._pipe = loader._stages.pipe(self._take, loader._batch, start, loader._options["seed"])
 
     def __next__(self) -> dict[str, Any]:
-        native = self._native
-        if native is None:
+        if self._native is None:
             raise StopIteration
-        columns = native.next()
-        if columns is None:
+        try:
+            made = self._pipe.next()
+        except BaseException:
+            self.close()  # A batch is lost: what follows it must not pass for the rest of the epoch.
+            raise
+        if made is None:
             self.close()
             if self._is_newest():
                 self._loader._progress = None
             if self._loader._epoch == self._epoch:
                 self._loader._epoch += 1
             raise StopIteration
-        try:
-            batch = self._loader._batch(columns)
-        except BaseException:
-            self.close()  # A batch is lost: what follows it must not pass for the rest of the epoch.
-            raise
-        progress = native.progress()
+        batch, progress = made
         # Another thread may have come to the end meanwhile.
         if progress is not None and self._is_newest():
             self._loader._progress = progress
         return batch
+
+    def _take(self) -> tuple[list[_forebay.BatchColumn], tuple[int, int, int] | None] | None:
+        """The next native batch, and what was delivered with it."""
+        native = self._native
+        if native is None:
+            return None
+        columns = native.next()
+        if columns is None:
+            return None
+        progress = native.progress()
+        return columns, None if progress is None else (*progress, 0)
 
     def _is_newest(self) -> bool:
         """Whether the loader's state is that of this iteration."""
@@ -388,6 +496,7 @@ class _Batches(Iterator[dict[str, Any]]):
         native = self._native
         if native is not None:
             self._native = None
+            self._pipe.close()
             last = native.close()
             if last is not None:
                 self._loader._last, self._loader._last_faults = last
@@ -411,7 +520,7 @@ class NumpyLoader(Loader):
     may be masked comes ``sample_weight``, float32 [rows].
     """
 
-    def _build(self, view: View, epoch: int) -> None:
+    def _build(self, views: list[View], epoch: int) -> None:
         for plain in self._options["transforms"]:
             if plain["dtype"] == "bfloat16":
                 try:
@@ -421,7 +530,7 @@ class NumpyLoader(Loader):
                     raise DTypeError(
                         f"transforms of column '{column}': NumPy has no bfloat16: install ml_dtypes, or use float32"
                     ) from None
-        super()._build(view, epoch)
+        super()._build(views, epoch)
 
     def _channels_first(self, array: Any) -> Any:
         return array.transpose(0, 3, 1, 2)

@@ -16,6 +16,8 @@ if TYPE_CHECKING:
     from . import _forebay
     from ._cupy import CupyLoader
     from ._jax import JaxLoader
+    from ._buckets import Buckets
+    from ._collate import Collate
     from ._loader import NumpyLoader, Shuffle, Transforms
     from ._torch import TorchLoader, TorchRows
 
@@ -155,6 +157,7 @@ class Rows:
         *,
         shuffle: Shuffle = False,
         columns: Sequence[str] | None = None,
+        decode: Mapping[str, str] | None = None,
         transforms: Transforms | None = None,
         seed: int = 0,
         num_workers: int | None = None,
@@ -172,6 +175,12 @@ class Rows:
         max_fault_rate: float | None = None,
         stall_timeout: float | None = None,
         digest: str | None = None,
+        epoch_length: int | None = None,
+        buckets: Buckets | None = None,
+        collate: Collate | None = None,
+        map_batches: Callable[[dict[str, Any]], Any] | None = None,
+        map_threads: int | None = None,
+        sample_seeds: bool = False,
         device: Any = None,
         device_cache: int | str | None = None,
         out: Mapping[str, Any] | None = None,
@@ -182,12 +191,16 @@ class Rows:
         ----------
         batch_size : int, optional
             Rows of a batch of this rank. None gives the map-style dataset; no other argument but ``columns`` goes with that.
-        shuffle : bool, "windowed", "global" or Window
+        shuffle : bool, "windowed", "global", Window or Weighted
             True and "windowed" mix rows within a moving window of about 1 GiB, which reads in long runs on every store; a
             :class:`Window` says how large. "global" permutes all rows, which reads single rows: for local disks. Each epoch has
             an order of its own, which depends on the commit, the rows, ``seed`` and the epoch alone, never on ranks or threads.
+            :class:`Weighted` draws rows by weight.
         columns : sequence of str, optional
             The columns to deliver, and in which order; all by default.
+        decode : dict of str to "RGB" or "L", optional
+            Columns of encoded images (JPEG, PNG, WebP) that are decoded on the way, to uint8 [H, W, 3] or [H, W, 1], each of its own
+            size; ``transforms`` make them one. Orientation tags are left to you, as by ``torchvision.io``.
         transforms : dict of str to list, optional
             For columns of images what is done to them on the way, fused into the pass that makes the batch: a list of
             :mod:`forebay.transforms` each, such as ``{"image": [RandomResizedCrop(224), RandomHorizontalFlip()]}``. A transformed
@@ -224,6 +237,17 @@ class Rows:
             Seconds that a batch waits while no request is answered, 120 by default; then an error lists those in flight.
         digest : str, optional
             What :attr:`Loader.digest` must be: the way to check that ranks load the same without ``torch.distributed``.
+        epoch_length : int, optional
+            Samples of an epoch, on all ranks together, instead of every row once: rows come again in another order, or are left out.
+        buckets : Buckets, optional
+            Makes batches of rows of similar length: see :class:`Buckets`.
+        collate : dict of str to Pad or Pack, optional
+            What becomes of columns of free shape: :class:`Pad` and :class:`Pack` make arrays of one shape of them.
+        map_batches : callable, optional
+            What is applied to each batch, a dict of arrays; the loader gives what it returns. It runs in ``map_threads`` threads (1 by
+            default; 0 is the caller's), ahead of use, and batches stay in order.
+        sample_seeds : bool
+            Whether each batch has ``sample_seed``, int64 [rows], for random functions: a hash of seed, epoch and position.
         device : str, int or torch.device, optional
             ``"cuda"`` or ``"cuda:1"`` gives tensors in that device's memory: the GPU fetches the rows itself, while the batches before
             are used. They are tensors of PyTorch's allocator, of the stream that is current when a batch is taken. Texts, bytes and
@@ -250,18 +274,20 @@ class Rows:
 
         if batch_size is None:
             given = (
-                shuffle, transforms, seed, num_workers, prefetch_factor, distributed, rank, world_size, data_group, drop_last, pad_last,
-                memory_budget, verify, on_fault, max_faults, max_fault_rate, stall_timeout, digest, device, device_cache, out,
+                shuffle, decode, transforms, seed, num_workers, prefetch_factor, distributed, rank, world_size, data_group, drop_last, pad_last,
+                memory_budget, verify, on_fault, sample_seeds, max_faults, max_fault_rate, stall_timeout, digest, device, device_cache,
+                out, epoch_length, buckets, collate, map_batches, map_threads,
             )  # fmt: skip
-            defaults = (False, None, 0, None, None, False, None, None, 1, False, False, None, "first", "fail", *[None] * 7)
+            defaults = (False, None, None, 0, None, None, False, None, None, 1, False, False, None, "first", "fail", False, *[None] * 12)
             if given != defaults:
                 raise ArgumentError("without a batch_size, pass these options to torch.utils.data.DataLoader instead")
             return TorchRows(self._view(), columns)
         return TorchLoader(
-            self._view(), batch_size, shuffle=shuffle, columns=columns, transforms=transforms, seed=seed,
+            self._view(), batch_size, shuffle=shuffle, columns=columns, decode=decode, transforms=transforms, seed=seed,
             num_workers=num_workers, prefetch_factor=prefetch_factor, distributed=distributed, rank=rank, world_size=world_size,
             data_group=data_group, drop_last=drop_last, pad_last=pad_last, memory_budget=memory_budget, verify=verify,
             on_fault=on_fault, max_faults=max_faults, max_fault_rate=max_fault_rate, stall_timeout=stall_timeout, digest=digest,
+            epoch_length=epoch_length, buckets=buckets, collate=collate, map_batches=map_batches, map_threads=map_threads, sample_seeds=sample_seeds,
             device=device, device_cache=device_cache, out=out,
         )  # fmt: skip
 
@@ -271,6 +297,7 @@ class Rows:
         *,
         shuffle: Shuffle = False,
         columns: Sequence[str] | None = None,
+        decode: Mapping[str, str] | None = None,
         transforms: Transforms | None = None,
         seed: int = 0,
         num_workers: int | None = None,
@@ -287,6 +314,12 @@ class Rows:
         max_fault_rate: float | None = None,
         stall_timeout: float | None = None,
         digest: str | None = None,
+        epoch_length: int | None = None,
+        buckets: Buckets | None = None,
+        collate: Collate | None = None,
+        map_batches: Callable[[dict[str, Any]], Any] | None = None,
+        map_threads: int | None = None,
+        sample_seeds: bool = False,
     ) -> NumpyLoader:
         """Batches as NumPy arrays. Arguments and order are those of :meth:`pytorch`.
 
@@ -297,10 +330,11 @@ class Rows:
         from ._loader import NumpyLoader
 
         return NumpyLoader(
-            self._view(), batch_size, shuffle=shuffle, columns=columns, transforms=transforms, seed=seed,
+            self._view(), batch_size, shuffle=shuffle, columns=columns, decode=decode, transforms=transforms, seed=seed,
             num_workers=num_workers, prefetch_factor=prefetch_factor, rank=rank, world_size=world_size, data_group=data_group,
             drop_last=drop_last, pad_last=pad_last, memory_budget=memory_budget, verify=verify, on_fault=on_fault,
             max_faults=max_faults, max_fault_rate=max_fault_rate, stall_timeout=stall_timeout, digest=digest,
+            epoch_length=epoch_length, buckets=buckets, collate=collate, map_batches=map_batches, map_threads=map_threads, sample_seeds=sample_seeds,
         )  # fmt: skip
 
     def jax(self, batch_size: int, *, device: Any = None, **options: Any) -> JaxLoader:

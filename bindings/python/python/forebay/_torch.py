@@ -10,13 +10,17 @@ from torch.utils.dlpack import from_dlpack
 
 from . import _forebay
 from ._errors import AgreementError, ArgumentError, LoaderError
-from ._loader import SAMPLE_WEIGHT, Loader, to_dict
+from ._loader import SAMPLE_SEED, SAMPLE_WEIGHT, Loader, to_dict
 from ._ragged import Ragged
 from ._rows import View, _column
 
 
 #: Options in which ranks may differ.
 _OF_A_RANK = ("rank", "num_workers", "memory_budget", "device", "device_cache", "stall_timeout", "verify")
+
+
+#: What is said of the rows of a batch, in main memory.
+_OF_ROWS = (SAMPLE_WEIGHT, SAMPLE_SEED, "source")
 
 
 def tensor(native: _forebay.Tensor) -> torch.Tensor:
@@ -85,15 +89,15 @@ class TorchLoader(Loader):
             raise TypeError("a loader with out= can't be pickled: its buffers belong to this process")
         return super().__reduce__()
 
-    def _build(self, view: View, epoch: int) -> None:
-        super()._build(view, epoch)
+    def _build(self, views: list[View], epoch: int) -> None:
+        super()._build(views, epoch)
         self._out = {}
 
     def _agree(self) -> None:
         """Checks that all ranks load the same; every rank raises if one doesn't."""
         alike = (name for name in self._options if name not in _OF_A_RANK)
         own = {name: self._options[name] for name in alike}
-        own["rows"] = self._view._native.digest()
+        own["rows"] = [view._native.digest() for view in self._views]
         everyone: list[Any] = [None] * torch.distributed.get_world_size()
         torch.distributed.all_gather_object(everyone, own)
         for rank, other in enumerate(everyone):
@@ -131,7 +135,7 @@ class TorchLoader(Loader):
         batch: dict[str, Any] = {}
         try:
             for name, values, offsets, shapes, valid in columns:
-                if name == SAMPLE_WEIGHT and not getattr(values, "on_device", True):
+                if name in _OF_ROWS and not getattr(values, "on_device", True):
                     batch[name] = tensor(values).to(torch.device("cuda", device))
                 elif offsets is not None:
                     made = placed(values)
