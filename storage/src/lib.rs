@@ -20,6 +20,7 @@
 //! Why not `object_store::local::LocalFileSystem`: it never syncs, so what it stored a moment ago can be gone or half
 //! there after a power loss. Its trait is kept, so any store and any wrapper fits.
 
+mod cache;
 pub mod claim;
 mod clouds;
 mod credentials;
@@ -36,6 +37,7 @@ mod storage;
 pub mod testing;
 mod writer;
 
+pub use cache::CacheStats;
 pub use claim::Claim;
 pub use credentials::{Credential, Credentials, Issued};
 pub use engine::{MirrorStats, Stats};

@@ -4,6 +4,7 @@ use std::collections::BTreeMap;
 use std::fmt;
 use std::time::Duration;
 
+use crate::cache::Sizes;
 use crate::error::{Error, Result};
 use crate::plan::Limits;
 
@@ -13,6 +14,9 @@ use crate::plan::Limits;
 /// |---|---|---|
 /// | `concurrency` | requests in flight at once: a number, or `auto` to find where more bring no more, from 32 to 256 | auto |
 /// | `hedge` | `true`: ask a second time when an answer is later than nearly all, for at most 2% more bytes | true |
+/// | `cache_memory` | bytes of what was read across a network that are kept in memory: `4GiB`, `500MB` or a number | 0 |
+/// | `cache_dir` | a folder on a local disk that keeps what was read across a network, shared by the processes of a machine | none |
+/// | `cache_size` | bytes that the folder may hold | 100 GiB |
 /// | `mirror_order` | `nearest` or `first`: which mirror is read from, of those that work | nearest |
 /// | `coalesce_gap` | ranges at most this many bytes apart are read together | 256 KiB remote, 16 KiB local |
 /// | `read_size` | longest single read, bytes | 8 MiB |
@@ -88,7 +92,10 @@ pub(crate) fn is_secret(name: &str) -> bool {
 }
 
 /// The names of options that are ours, and no cloud's.
-pub(crate) const OWN: [&str; 16] = [
+pub(crate) const OWN: [&str; 19] = [
+    "cache_memory",
+    "cache_dir",
+    "cache_size",
     "hedge",
     "mirror_order",
     "anonymous",
@@ -257,6 +264,64 @@ fn number(options: &Options, name: &str, allowed: std::ops::RangeInclusive<u64>)
     }
 }
 
+/// The caches that the options ask for.
+pub(crate) fn cache_sizes(options: &Options) -> Result<Sizes> {
+    let memory = size(options, "cache_memory")?.unwrap_or(0);
+    let limit = size(options, "cache_size")?;
+    let folder = options.get("cache_dir").map(str::trim).filter(|folder| !folder.is_empty());
+    let disk = match (folder, limit) {
+        (None, None) => None,
+        (None, Some(_)) => {
+            return Err(Error::InvalidOption {
+                option: "cache_dir".to_owned(),
+                value: String::new(),
+                reason: "a cache_size is given: name the folder that it is for".to_owned(),
+            });
+        }
+        (Some(folder), limit) => {
+            let absolute = std::path::absolute(folder).map_err(|error| Error::InvalidOption {
+                option: "cache_dir".to_owned(),
+                value: folder.to_owned(),
+                reason: error.to_string(),
+            })?;
+            Some((absolute, limit.unwrap_or(CACHE_SIZE)))
+        }
+    };
+    Ok(Sizes { memory, disk })
+}
+
+/// What a folder may hold if nobody says.
+const CACHE_SIZE: u64 = 100 << 30;
+
+fn size(options: &Options, name: &str) -> Result<Option<u64>> {
+    let Some(text) = options.get(name) else { return Ok(None) };
+    parse_size(text).map(Some).ok_or_else(|| Error::InvalidOption {
+        option: name.to_owned(),
+        value: text.to_owned(),
+        reason: "give a number of bytes like `4GiB`, `500MB` or 1000000".to_owned(),
+    })
+}
+
+fn parse_size(text: &str) -> Option<u64> {
+    let text = text.trim().to_ascii_lowercase();
+    let digits = text.trim_end_matches(|c: char| c.is_ascii_alphabetic() || c == ' ');
+    let unit: u64 = match text[digits.len()..].trim() {
+        "" | "b" => 1,
+        "kb" => 1000,
+        "mb" => 1_000_000,
+        "gb" => 1_000_000_000,
+        "tb" => 1_000_000_000_000,
+        "kib" => 1 << 10,
+        "mib" => 1 << 20,
+        "gib" => 1 << 30,
+        "tib" => 1 << 40,
+        _ => return None,
+    };
+    let number: f64 = digits.replace('_', "").parse().ok().filter(|number: &f64| *number >= 0.0)?;
+    let bytes = number * unit as f64;
+    (bytes < u64::MAX as f64).then_some(bytes as u64)
+}
+
 fn duration(options: &Options, name: &str) -> Result<Option<Duration>> {
     let Some(text) = options.get(name) else { return Ok(None) };
     parse_duration(text).map(Some).ok_or_else(|| Error::InvalidOption {
@@ -290,5 +355,22 @@ pub(crate) fn flag(options: &Options, name: &str) -> Result<bool> {
             value: text.to_owned(),
             reason: "give `true` or `false`".to_owned(),
         }),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn sizes_are_read_as_people_write_them() {
+        for (text, bytes) in
+            [("0", 0), ("1_000", 1000), ("4GiB", 4 << 30), (" 1.5 mib ", 3 << 19), ("2TB", 2_000_000_000_000)]
+        {
+            assert_eq!(parse_size(text), Some(bytes), "{text}");
+        }
+        for text in ["", "GiB", "-1", "1 pound", "1e400", "nan"] {
+            assert_eq!(parse_size(text), None, "{text}");
+        }
     }
 }

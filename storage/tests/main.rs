@@ -4,6 +4,7 @@
 #![allow(clippy::disallowed_methods)]
 
 mod bad_input;
+mod caches;
 mod claims;
 mod clouds;
 mod conformance;

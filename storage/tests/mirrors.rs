@@ -37,6 +37,7 @@ async fn a_place_that_is_down_is_left_for_one_that_works_at_once_and_stats_say_s
             assert_eq!(storage.get_range("data/x", 2..5).await.unwrap(), "234");
         }
         assert_eq!(storage.get("data/x").await.unwrap(), BYTES, "also what may change, while nothing else answers");
+        assert!(storage.get("refs/1").await.unwrap_err().is_not_found(), "a lake is then as the mirror has it");
         let stats = storage.stats();
         assert_eq!(stats.mirrors.len(), 2);
         assert!(stats.mirrors[0].failures >= 1 && stats.mirrors[0].reads == 0, "{stats:?}");

@@ -37,14 +37,19 @@ pub struct OpenFile {
 impl OpenFile {
     pub(crate) async fn open(storage: &Storage, reference: &DataFileRef) -> Result<Self> {
         let path = names::data(reference.id);
-        let tail = match storage.get_range(&path, reference.index_offset..reference.size).await {
-            Ok(tail) => tail,
+        let read = async || match storage.get_range(&path, reference.index_offset..reference.size).await {
+            Ok(tail) => Ok(FileIndex::parse(&tail, reference).map_err(Error::object(&path))),
             Err(error) if error.is_not_found() => {
-                return Err(Error::Missing { path, referrer: "the manifest".to_owned() });
+                Err(Error::Missing { path: path.clone(), referrer: "the manifest".to_owned() })
             }
-            Err(error) => return Err(error.into()),
+            Err(error) => Err(error.into()),
         };
-        let index = FileIndex::parse(&tail, reference).map_err(Error::object(&path))?;
+        let mut index = read().await?;
+        if index.is_err() && storage.has_copies() {
+            storage.distrust(&path);
+            index = read().await?;
+        }
+        let index = index?;
         let map = storage.map(&path)?;
         if let Some(map) = &map
             && map.len() != reference.size

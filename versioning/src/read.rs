@@ -154,8 +154,8 @@ impl Source {
             self.file.copy_rows(self.position, rows.clone(), &mut bytes, Verify::First)?;
             return Ok(ColumnData { rows: rows.len(), values: OwnedValues::Fixed(bytes), validity: None });
         }
-        let fetched = self.fetch(storage, self.index().ranges_of(rows.clone())).await?;
-        self.index().read_rows(rows, |block| fetched.block(block)).map_err(|error| self.named(error))
+        let decode = |fetched: &Fetched| self.index().read_rows(rows.clone(), |block| fetched.block(block));
+        self.decoded(storage, self.index().ranges_of(rows.clone()), decode).await
     }
 
     /// Rows in ascending order, each once.
@@ -169,8 +169,22 @@ impl Source {
         }
         let runs = rows.chunk_by(|row, next| row + 1 == *next);
         let ranges = runs.flat_map(|run| self.index().ranges_of(run[0]..run[0] + run.len() as u32)).collect();
-        let fetched = self.fetch(storage, ranges).await?;
-        self.index().read_list(rows, |block| fetched.block(block)).map_err(|error| self.named(error))
+        self.decoded(storage, ranges, |fetched| self.index().read_list(rows, |block| fetched.block(block))).await
+    }
+
+    /// Fetches ranges and decodes them; once more, if they are wrong and there are copies that may be right.
+    async fn decoded(
+        &self,
+        storage: &Storage,
+        ranges: Vec<Range<u64>>,
+        decode: impl Fn(&Fetched) -> Result<ColumnData> + Send,
+    ) -> Result<ColumnData> {
+        let mut decoded = decode(&self.fetch(storage, ranges.clone()).await?);
+        if decoded.is_err() && storage.has_copies() {
+            storage.distrust(self.file.path());
+            decoded = decode(&self.fetch(storage, ranges).await?);
+        }
+        decoded.map_err(|error| self.named(error))
     }
 
     async fn fetch(&self, storage: &Storage, mut ranges: Vec<Range<u64>>) -> Result<Fetched> {

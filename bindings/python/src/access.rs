@@ -1,4 +1,4 @@
-//! How a lake's storage is reached: options, and credentials from a callable of Python's.
+//! How a lake's storage is reached: options, mirrors, and credentials from a callable of Python's.
 
 use std::{
     collections::BTreeMap,
@@ -19,12 +19,15 @@ pub(crate) struct Access {
     options: BTreeMap<String, String>,
     /// A callable without arguments.
     credentials: Option<Arc<Py<PyAny>>>,
+    /// URLs of copies.
+    mirrors: Vec<String>,
 }
 
 impl Access {
     /// Opens the storage at a URL.
     pub(crate) fn open(&self, url: &str) -> Result<Storage> {
-        let mut storage = Storage::builder(url).options(Options::from(self.options.clone()));
+        let mut storage =
+            Storage::builder(url).options(Options::from(self.options.clone())).mirrors(self.mirrors.clone());
         if let Some(callable) = &self.credentials {
             storage = storage.credentials(Arc::new(Called(callable.clone())));
         }
@@ -38,7 +41,8 @@ impl<'py> FromPyObject<'_, 'py> for Access {
     fn extract(object: Borrowed<'_, 'py, PyAny>) -> PyResult<Self> {
         let credentials = object.get_item("credentials")?;
         let credentials = (!credentials.is_none()).then(|| Arc::new(credentials.unbind()));
-        Ok(Self { options: object.get_item("options")?.extract()?, credentials })
+        let (options, mirrors) = (object.get_item("options")?.extract()?, object.get_item("mirrors")?.extract()?);
+        Ok(Self { options, credentials, mirrors })
     }
 }
 
@@ -50,6 +54,7 @@ impl<'py> IntoPyObject<'py> for Access {
     fn into_pyobject(self, py: Python<'py>) -> PyResult<Bound<'py, PyDict>> {
         let access = PyDict::new(py);
         access.set_item("options", self.options)?;
+        access.set_item("mirrors", self.mirrors)?;
         access.set_item("credentials", self.credentials.map(|callable| callable.clone_ref(py)))?;
         Ok(access)
     }

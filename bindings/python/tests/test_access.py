@@ -86,6 +86,27 @@ def test_what_a_credentials_callable_raises_or_gives_wrong_is_shown(tmp_path: Pa
         fb.open("s3://bucket/lake", credentials={"token": "t"})  # type: ignore[arg-type]
 
 
+def test_a_cache_keeps_what_was_read_and_mirrors_stand_in_for_what_is_down(site: tuple[str, Path], tmp_path: Path) -> None:
+    url, folder = site
+    with fb.create(folder / "lake", {"image": "uint8[3,64,64]", "id": "int64"}) as made:
+        made.append({"image": np.full((300, 3, 64, 64), 7, np.uint8), "id": np.arange(300)})
+        made.commit("some")
+    for cache in (tmp_path / "cache", {"dir": tmp_path / "cache", "size": "1GiB", "memory": "64MiB"}):
+        ds = fb.open(f"{url}/lake", cache=cache)
+        for _ in range(2):
+            assert (ds["image"][:] == 7).all() and ds["id"][:].tolist() == list(range(300))
+        assert pickle.loads(pickle.dumps(ds))["id"][7] == 7
+    # A server that is not there any more, and a copy.
+    ds = fb.open("http://127.0.0.1:1/lake", mirrors=[f"{url}/lake"], storage_options={"connect_timeout": "1s"})
+    assert (ds["image"][:] == 7).all()
+    with pytest.raises(fb.ArgumentError, match="list of URLs"):
+        fb.open("s3://bucket/lake", mirrors="s3://other/lake")
+    with pytest.raises(fb.ArgumentError, match="no 'folder'"):
+        fb.open("s3://bucket/lake", cache={"folder": "x"})
+    with pytest.raises(fb.ArgumentError, match="cache_size"):
+        fb.open("s3://bucket/lake", cache={"dir": "x", "size": "much"})
+
+
 calls = 0
 
 

@@ -117,6 +117,9 @@ impl Extent {
             tokio::task::spawn_blocking(work).await.unwrap_or(Err(Error::Died { thread: "decoder" }))?
         };
         // A block may have been damaged on its way: it is asked for once more, alone, before it counts as damaged.
+        if !bad.is_empty() && self.file.map().is_none() {
+            self.storage.distrust(self.file.path());
+        }
         for (part, atom) in bad {
             let slot = &self.parts[part][atom].1;
             shared.counters.refetched.fetch_add(1, Ordering::Relaxed);

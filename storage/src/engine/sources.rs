@@ -3,7 +3,8 @@
 //! What never changes is read from the nearest source that works, or from the first one in the order given; what may
 //! change, only from the storage itself while it works. A source that fails is left alone for a time that doubles. One
 //! whose bytes were wrong, which only the reader above can tell, is not asked for that object again, and after a few such
-//! objects not at all. "Not found" is believed of the storage itself only: a mirror may lag behind.
+//! objects not at all. A mirror may lag behind, so its "not found" is no answer for what never changes; for what may change it
+//! is, while the storage itself fails: a lake is then read as the mirror has it.
 
 use std::collections::{HashMap, HashSet};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
@@ -106,10 +107,10 @@ impl Sources {
     /// The sources to ask one after the other for one read.
     pub(crate) fn tour(&self, ask: &Ask<'_>, now: f64) -> Tour {
         if self.alone() {
-            return Tour::new(vec![0]);
+            return Tour::new(vec![0], ask.fixed);
         }
         let state = self.state();
-        Tour::new(order(&state, ask, self.nearest, now))
+        Tour::new(order(&state, ask, self.nearest, now), ask.fixed)
     }
 
     /// Who is asked beside `source`, which is late.
@@ -201,6 +202,7 @@ fn order(state: &State, ask: &Ask<'_>, nearest: bool, now: f64) -> Vec<usize> {
 #[derive(Debug)]
 pub(crate) struct Tour {
     order: Vec<usize>,
+    fixed: bool,
     at: usize,
     again: bool,
     /// What the storage itself said, or else the first to fail.
@@ -208,8 +210,8 @@ pub(crate) struct Tour {
 }
 
 impl Tour {
-    fn new(order: Vec<usize>) -> Self {
-        Self { order, at: 0, again: false, failure: None }
+    fn new(order: Vec<usize>, fixed: bool) -> Self {
+        Self { order, fixed, at: 0, again: false, failure: None }
     }
 
     pub(crate) fn source(&self) -> usize {
@@ -220,13 +222,14 @@ impl Tour {
     pub(crate) fn next(&mut self, passing: bool, failure: Failure) -> bool {
         let source = self.source();
         self.again |= passing;
-        if source == 0 || self.failure.is_none() {
-            self.failure = Some((source, failure));
-        }
-        // What the storage itself says for good is so.
-        let settled = source == 0 && !passing;
+        let missing = |failure: &Failure| matches!(failure, Failure::Store(object_store::Error::NotFound { .. }));
+        // What the storage itself says for good is so, and what a mirror says of what may change, while that fails.
+        let settled = !passing && (source == 0 || (!self.fixed && missing(&failure)));
         if settled {
             self.again = false;
+        }
+        if source == 0 || settled || self.failure.is_none() {
+            self.failure = Some((source, failure));
         }
         self.at += 1;
         if self.at < self.order.len() && !settled {
@@ -305,13 +308,18 @@ mod tests {
         let missing = || Failure::Store(object_store::Error::NotFound { path: "x".into(), source: "x".into() });
         let down = || Failure::Short { range: 0..1, got: 0, cut: true };
         // The mirror misses it and the storage cannot be reached: that is not "not found", and is worth another round.
-        let mut tour = Tour::new(vec![1, 0]);
+        let mut tour = Tour::new(vec![1, 0], true);
         assert!(tour.next(false, missing()));
         assert!(!tour.next(true, down()));
         let (failure, again) = tour.end();
         assert!(matches!(failure, Failure::Short { .. }) && again);
         // The storage itself says it: nobody else is asked.
-        let mut tour = Tour::new(vec![0, 1]);
+        let mut tour = Tour::new(vec![0, 1], true);
+        assert!(!tour.next(false, missing()));
+        assert!(matches!(tour.end(), (Failure::Store(object_store::Error::NotFound { .. }), false)));
+        // Of what may change, the mirror's word counts while the storage fails: a lake is then as the mirror has it.
+        let mut tour = Tour::new(vec![0, 1], false);
+        assert!(tour.next(true, down()));
         assert!(!tour.next(false, missing()));
         assert!(matches!(tour.end(), (Failure::Store(object_store::Error::NotFound { .. }), false)));
     }

@@ -3,6 +3,8 @@
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
 
+use crate::cache::CacheStats;
+
 /// What a storage has read in this process so far, and how it went: see [`Storage::stats`](crate::Storage::stats).
 #[derive(Debug, Clone, Default, PartialEq)]
 #[non_exhaustive]
@@ -31,6 +33,8 @@ pub struct Stats {
     pub in_flight: usize,
     /// Requests a second that are sent at most, while a store asks for patience.
     pub pace: Option<f64>,
+    /// What the caches did, if there are some.
+    pub cache: Option<CacheStats>,
     /// The storage itself and its mirrors, in the order given.
     pub mirrors: Vec<MirrorStats>,
 }

@@ -8,13 +8,14 @@ use object_store::memory::InMemory;
 use object_store::path::Path;
 
 use super::{Shared, Site, Source, Storage, make};
+use crate::cache::Sizes;
 use crate::clouds::{self, Asked, Config, Environment};
 use crate::credentials::Credentials;
 use crate::error::{Error, Result};
 use crate::forked::Forked;
 use crate::local::LocalStore;
 use crate::location::{Location, Remote};
-use crate::options::{Options, Tuning};
+use crate::options::{Options, Tuning, cache_sizes};
 
 /// Opens a [`Storage`]: see [`Storage::builder`].
 ///
@@ -56,7 +57,8 @@ impl StorageBuilder {
     /// With other places that hold the same objects, such as copies in other regions, reached with the same options and
     /// credentials. What never changes is read from the nearest place that works (or, with the option `mirror_order=first`, the
     /// first one), beginning with the storage itself; all else is written to and read from the storage itself, and only read
-    /// elsewhere while that fails. The storage's own word counts on what is not there.
+    /// elsewhere while that fails: the lake is then as the mirror has it. A mirror that lacks what never changes lags behind, and
+    /// the next one is asked.
     pub fn mirrors<S: Into<String>>(mut self, urls: impl IntoIterator<Item = S>) -> Self {
         self.mirrors = urls.into_iter().map(Into::into).collect();
         self
@@ -82,8 +84,11 @@ impl StorageBuilder {
             // One of several sources that fails is worth another round, wherever they are.
             tuning = Tuning { max_retries: Tuning::REMOTE.max_retries, ..tuning }.with(&self.options)?;
         }
-        let backend = Forked::new(make(&site, &mirrors, &tuning)?);
-        Ok(Storage { shared: Arc::new(Shared { site, mirrors, local, tuning, read_only, backend }) })
+        let sizes = cache_sizes(&self.options)?;
+        // A disk and memory are as near as a cache of them would be.
+        let sizes = if tuning.remote { sizes } else { Sizes::default() };
+        let backend = Forked::new(make(&site, &mirrors, &tuning, &sizes)?);
+        Ok(Storage { shared: Arc::new(Shared { site, mirrors, local, tuning, sizes, read_only, backend }) })
     }
 
     fn place(&self, url: &str, environment: Environment<'_>) -> Result<Place> {

@@ -6,6 +6,7 @@ mod list;
 mod probe;
 mod read;
 
+use std::ops::Range;
 use std::path::Path as FilePath;
 use std::sync::Arc;
 use std::time::SystemTime;
@@ -15,6 +16,7 @@ use object_store::path::Path;
 use object_store::{ObjectStore, ObjectStoreExt, PutOptions, PutPayload};
 use tokio::sync::Semaphore;
 
+use crate::cache::{Cache, Sizes};
 use crate::clouds::{self, Clients};
 use crate::engine::sources::Sources;
 use crate::engine::{self, Engine, Stats};
@@ -22,7 +24,7 @@ use crate::error::{Error, Result};
 use crate::forked::Forked;
 use crate::local::{LocalStore, is_leftover_name};
 use crate::mapped::Mapped;
-use crate::options::{Options, Tuning};
+use crate::options::{Options, Tuning, cache_sizes};
 use crate::writer::ObjectWriter;
 pub use builder::StorageBuilder;
 
@@ -40,6 +42,7 @@ struct Shared {
     mirrors: Vec<Site>,
     local: Option<LocalStore>,
     tuning: Tuning,
+    sizes: Sizes,
     /// Whether it is a web server: nothing is written, and nothing is listed.
     read_only: bool,
     backend: Forked<Backend>,
@@ -58,6 +61,8 @@ struct Backend {
     permits: Semaphore,
     /// What sends the reads.
     engine: Engine,
+    /// What keeps what was read.
+    cache: Option<Cache>,
 }
 
 impl Source {
@@ -79,11 +84,11 @@ struct Site {
 impl Shared {
     /// The clients of this process.
     fn make(&self) -> Result<Backend> {
-        make(&self.site, &self.mirrors, &self.tuning)
+        make(&self.site, &self.mirrors, &self.tuning, &self.sizes)
     }
 }
 
-fn make(site: &Site, mirrors: &[Site], tuning: &Tuning) -> Result<Backend> {
+fn make(site: &Site, mirrors: &[Site], tuning: &Tuning, sizes: &Sizes) -> Result<Backend> {
     let Clients { store, once } = site.source.clients()?;
     let main = engine::sources::Source { url: site.url.clone(), store: once.clone(), root: site.root.clone() };
     let mut sources = vec![main];
@@ -92,7 +97,8 @@ fn make(site: &Site, mirrors: &[Site], tuning: &Tuning) -> Result<Backend> {
         sources.push(engine::sources::Source { url: mirror.url.clone(), store, root: mirror.root.clone() });
     }
     let engine = Engine::new(Sources::new(sources, tuning.nearest), *tuning);
-    Ok(Backend { store, claims: once, permits: Semaphore::new(tuning.most_requests()), engine })
+    let cache = Cache::new(&site.url, sizes);
+    Ok(Backend { store, claims: once, permits: Semaphore::new(tuning.most_requests()), engine, cache })
 }
 
 /// An object as a listing shows it.
@@ -140,7 +146,7 @@ impl Storage {
     /// Only the trait is used: nothing is mapped, writers upload, nothing is tried again, and claims wait only milliseconds
     /// between attempts.
     pub fn from_store(store: Arc<dyn ObjectStore>, url: impl Into<String>) -> Self {
-        Self::on(store, url.into(), Tuning::LOCAL)
+        Self::on(store, url.into(), Tuning::LOCAL, Sizes::default())
     }
 
     /// As [`Storage::from_store`], and read from as if the store were across a network: with retries, hedged reads and what
@@ -149,10 +155,10 @@ impl Storage {
     /// # Errors
     /// [`Error::InvalidOption`].
     pub fn from_remote_store(store: Arc<dyn ObjectStore>, url: impl Into<String>, options: &Options) -> Result<Self> {
-        Ok(Self::on(store, url.into(), Tuning::REMOTE.with(options)?))
+        Ok(Self::on(store, url.into(), Tuning::REMOTE.with(options)?, cache_sizes(options)?))
     }
 
-    fn on(store: Arc<dyn ObjectStore>, url: String, tuning: Tuning) -> Self {
+    fn on(store: Arc<dyn ObjectStore>, url: String, tuning: Tuning, sizes: Sizes) -> Self {
         let root = Path::default();
         let main = engine::sources::Source { url: url.clone(), store: store.clone(), root: root.clone() };
         let backend = Backend {
@@ -160,10 +166,21 @@ impl Storage {
             claims: store.clone(),
             permits: Semaphore::new(tuning.most_requests()),
             engine: Engine::new(Sources::new(vec![main], tuning.nearest), tuning),
+            cache: Cache::new(&url, &sizes),
         };
         let site = Site { url, root, source: Source::Fixed(store) };
         let backend = Forked::new(backend);
-        Self { shared: Arc::new(Shared { site, mirrors: Vec::new(), local: None, tuning, read_only: false, backend }) }
+        Self {
+            shared: Arc::new(Shared {
+                site,
+                mirrors: Vec::new(),
+                local: None,
+                tuning,
+                sizes,
+                read_only: false,
+                backend,
+            }),
+        }
     }
 
     /// The URL, or the absolute path of a local folder; opening it again gives the same storage.
@@ -183,13 +200,33 @@ impl Storage {
 
     /// What was read so far in this process, and how it went; nothing if the clients cannot be made.
     pub fn stats(&self) -> Stats {
-        self.backend().map(|backend| backend.engine.stats()).unwrap_or_default()
+        let stats = |backend: &Backend| {
+            let cache = backend.cache.as_ref().map(Cache::stats);
+            Stats { cache, ..backend.engine.stats() }
+        };
+        self.backend().map(stats).unwrap_or_default()
+    }
+
+    /// Whether the same bytes can be had from somewhere else: a mirror, or the store behind a cache.
+    pub fn has_copies(&self) -> bool {
+        !self.shared.mirrors.is_empty() || self.backend().is_ok_and(|backend| backend.cache.is_some())
+    }
+
+    /// Says which ranges of which objects will be read, in that order: a cache on a disk then keeps what is read soonest, where
+    /// it else would keep what was read last. Replaces what was said before; without a cache it does nothing.
+    pub fn foresee<'a>(&self, reads: impl IntoIterator<Item = (&'a str, Range<u64>)>) {
+        if let Some(cache) = self.backend().ok().and_then(|backend| backend.cache.as_ref()) {
+            cache.foresee(reads);
+        }
     }
 
     /// Says that the bytes that came for an object were wrong, as a checksum shows: where there are mirrors, its next read
-    /// asks another one. Gives the URL that they came from, if that is known.
+    /// asks another one, and a cache does not give them out again. Gives the URL that they came from, if that is known.
     pub fn distrust(&self, path: &str) -> Option<String> {
         let backend = self.backend().ok()?;
+        if let Some(cache) = &backend.cache {
+            cache.distrust(path);
+        }
         let from = backend.engine.sources().distrust(path).map(str::to_owned);
         tracing::warn!(url = self.url(), path, ?from, "the bytes of an object were wrong");
         from

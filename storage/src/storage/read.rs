@@ -7,6 +7,7 @@ use futures::{StreamExt, future};
 use object_store::{GetResult, GetResultPayload, ObjectStoreExt};
 
 use super::{Backend, Storage};
+use crate::cache::{Cache, Piece};
 use crate::engine::retry::{Class, Failure, classify};
 use crate::engine::{Ask, Failed, Sink};
 use crate::error::{Error, Result};
@@ -72,8 +73,13 @@ impl Storage {
         if length == 0 {
             return Ok(());
         }
-        let ask = Ask { path, range: Some(start..start + length), fixed: true };
-        self.send(&ask, &mut Fill(parts)).await
+        let range = start..start + length;
+        if let Some(cache) = &self.backend()?.cache {
+            let mut to = Places::new(parts);
+            self.cached(cache, path, &range).await?.iter().for_each(|piece| to.copy(piece));
+            return Ok(());
+        }
+        self.send(&Ask { path, range: Some(range), fixed: true }, &mut Fill(parts)).await
     }
 
     fn check_range(&self, path: &str, range: &Range<u64>) -> Result<()> {
@@ -85,7 +91,39 @@ impl Storage {
 
     /// One request, and every byte of its answer.
     async fn read(&self, ask: &Ask<'_>) -> Result<Bytes> {
-        self.send(ask, &mut Whole).await
+        match (&self.backend()?.cache, &ask.range) {
+            (Some(cache), Some(range)) if ask.fixed => {
+                let mut pieces = self.cached(cache, ask.path, range).await?;
+                Ok(if pieces.len() == 1 { pieces.remove(0) } else { pieces.concat().into() })
+            }
+            _ => self.send(ask, &mut Whole).await,
+        }
+    }
+
+    /// The bytes of a range in pieces: what a cache holds, and neighbours that it misses by one request each run.
+    async fn cached(&self, cache: &Cache, path: &str, range: &Range<u64>) -> Result<Vec<Bytes>> {
+        let pieces = cache.pieces(path, range);
+        let mut found = cache.find(&pieces).await;
+        let missing: Vec<usize> = (0..pieces.len()).filter(|i| found[*i].is_none()).collect();
+        let fetch = missing.chunk_by(|a, b| a + 1 == *b).map(|run| {
+            let run = run[0]..run[run.len() - 1] + 1;
+            let (pieces, start) = (&pieces[run.clone()], pieces[run.start].bytes.start);
+            let end = pieces[pieces.len() - 1].bytes.end;
+            async move {
+                let ask = Ask { path, range: Some(start..end), fixed: true };
+                let bytes = self.send(&ask, &mut Whole).await?;
+                let part = |piece: &Piece| {
+                    bytes.slice((piece.bytes.start - start) as usize..(piece.bytes.end - start) as usize)
+                };
+                let parts: Vec<Bytes> = pieces.iter().map(part).collect();
+                pieces.iter().zip(&parts).for_each(|(piece, part)| cache.keep(piece, part));
+                Ok::<_, Error>((run, parts))
+            }
+        });
+        for (run, parts) in future::try_join_all(fetch.collect::<Vec<_>>()).await? {
+            found[run].iter_mut().zip(parts).for_each(|(found, part)| *found = Some(part));
+        }
+        Ok(found.into_iter().flatten().collect())
     }
 
     async fn send<S: Sink>(&self, ask: &Ask<'_>, sink: &mut S) -> Result<S::Got> {
@@ -139,30 +177,46 @@ impl Sink for Fill<'_> {
 
     async fn take(&mut self, answer: GetResult, wanted: &Range<u64>) -> Result<(), Failure> {
         let length = wanted.end - wanted.start;
-        let (mut stream, mut got, mut parts) = (answer.into_stream(), 0, self.0.iter_mut());
-        let mut part: &mut [u8] = &mut [];
+        let (mut stream, mut got) = (answer.into_stream(), 0);
+        let mut to = Places::new(self.0.iter_mut().map(|part| &mut **part));
         while let Some(chunk) = stream.next().await.transpose().map_err(Failure::Store)? {
             got += chunk.len() as u64;
             if got > length {
                 break;
             }
-            let mut chunk = &chunk[..];
-            while !chunk.is_empty() {
-                if part.is_empty() {
-                    match parts.next() {
-                        Some(next) => part = next,
-                        None => break,
-                    }
-                    continue;
-                }
-                let fits = chunk.len().min(part.len());
-                let (to, rest) = std::mem::take(&mut part).split_at_mut(fits);
-                let (from, left) = chunk.split_at(to.len());
-                to.copy_from_slice(from);
-                (part, chunk) = (rest, left);
-            }
+            to.copy(&chunk);
         }
         if got == length { Ok(()) } else { Err(Failure::Short { range: wanted.clone(), got, cut: true }) }
+    }
+}
+
+/// Memory that lies in several places, filled from the front.
+struct Places<'a, I> {
+    part: &'a mut [u8],
+    rest: I,
+}
+
+impl<'a, I: Iterator<Item = &'a mut [u8]>> Places<'a, I> {
+    fn new(parts: impl IntoIterator<IntoIter = I>) -> Self {
+        Self { part: &mut [], rest: parts.into_iter() }
+    }
+
+    /// Copies as much as there is room for.
+    fn copy(&mut self, mut bytes: &[u8]) {
+        while !bytes.is_empty() {
+            if self.part.is_empty() {
+                match self.rest.next() {
+                    Some(next) => self.part = next,
+                    None => return,
+                }
+                continue;
+            }
+            let fits = bytes.len().min(self.part.len());
+            let (to, room) = std::mem::take(&mut self.part).split_at_mut(fits);
+            let (from, left) = bytes.split_at(fits);
+            to.copy_from_slice(from);
+            (self.part, bytes) = (room, left);
+        }
     }
 }
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import warnings
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
@@ -326,6 +327,8 @@ def open(  # noqa: A001 - forebay.open is meant to read like the built-in
     table: str | None = None,
     storage_options: Mapping[str, Any] | None = None,
     credentials: Credentials | None = None,
+    mirrors: Sequence[str] = (),
+    cache: str | os.PathLike[str] | Mapping[str, Any] | None = None,
 ) -> Dataset:
     """Opens a table of a lake.
 
@@ -333,6 +336,12 @@ def open(  # noqa: A001 - forebay.open is meant to read like the built-in
     ----------
     url, storage_options, credentials
         As for :func:`create`.
+    mirrors : sequence of str, optional
+        URLs of copies of the lake, in other regions for instance, reached with the same options and credentials. Data is read from the
+        nearest one that works and checked; writes go to ``url``.
+    cache : str, os.PathLike or dict, optional
+        Keeps what is read across a network: a folder on a local disk, which the processes of a machine share, or a dict of ``dir``,
+        ``size`` (of the folder, ``"100GiB"`` by default) and ``memory`` (of this process, none by default), sizes in bytes or as text.
     branch, tag, commit : str, optional
         Which version: at most one of them. By default branch ``main``. At a tag or commit the handle is read-only.
     table : str, optional
@@ -350,7 +359,11 @@ def open(  # noqa: A001 - forebay.open is meant to read like the built-in
     if sum(name is not None for name in (branch, tag, commit)) > 1:
         raise ArgumentError("name at most one of branch, tag and commit")
     session = _forebay.Session.open_at(
-        _url(url), _access(storage_options, credentials), branch=branch, tag=tag, commit=commit
+        _url(url),
+        _access(storage_options, credentials, mirrors, cache),
+        branch=branch,
+        tag=tag,
+        commit=commit,
     )
     handle = _Handle(session)
     if table is None:
@@ -361,22 +374,34 @@ def open(  # noqa: A001 - forebay.open is meant to read like the built-in
 
 
 def _url(url: Any) -> str:
-    import os
-
     found = os.fspath(url)
     if not isinstance(found, str) or not found:
         raise ArgumentError(f"a lake's URL is a text that isn't empty, not {url!r}")
     return found
 
 
-def _access(options: Mapping[str, Any] | None, credentials: Credentials | None) -> _forebay.Access:
+def _access(
+    options: Mapping[str, Any] | None,
+    credentials: Credentials | None,
+    mirrors: Sequence[str] = (),
+    cache: str | os.PathLike[str] | Mapping[str, Any] | None = None,
+) -> _forebay.Access:
     def text(value: Any) -> str:
         return str(value).lower() if isinstance(value, bool) else str(value)
 
     if credentials is not None and not callable(credentials):
         raise ArgumentError(f"credentials is a callable that gives a dict, not {credentials!r}; fixed ones go into storage_options")
-    plain = {str(name): text(value) for name, value in (options or {}).items() if value is not None}
-    return {"options": plain, "credentials": credentials}
+    if isinstance(mirrors, str):
+        raise ArgumentError("mirrors is a list of URLs; put the one that you have into a list")
+    if cache is not None and not isinstance(cache, Mapping):
+        cache = {"dir": cache}
+    named = {"dir": "cache_dir", "size": "cache_size", "memory": "cache_memory"}
+    unknown = [name for name in cache or {} if name not in named]
+    if unknown:
+        raise ArgumentError(f"cache has no {unknown[0]!r}: give a folder, or a dict of dir, size and memory")
+    kept = {named[name]: os.fspath(value) if name == "dir" else value for name, value in (cache or {}).items()}
+    plain = {str(name): text(value) for name, value in {**(options or {}), **kept}.items() if value is not None}
+    return {"options": plain, "credentials": credentials, "mirrors": [_url(mirror) for mirror in mirrors]}
 
 
 def _names(names: str | Sequence[str]) -> list[str]:

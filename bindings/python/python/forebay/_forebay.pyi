@@ -19,6 +19,7 @@ class Access(TypedDict):
 
     options: dict[str, str]
     credentials: Callable[[], Mapping[str, Any]] | None
+    mirrors: list[str]
 
 class Session:
     """A lake opened at a version, and the rows that wait for a commit."""
