@@ -27,6 +27,9 @@ pub mod of {
     /// A commit, also kept as `meta/<id>`.
     #[derive(Debug)]
     pub enum Commit {}
+    /// A pin, `pins/<id>`.
+    #[derive(Debug)]
+    pub enum Pin {}
 }
 
 /// The identity of a lake.
@@ -41,6 +44,8 @@ pub type FileId = Id<of::File>;
 pub type ObjectId = Id<of::Object>;
 /// The identity of a commit.
 pub type CommitId = Id<of::Commit>;
+/// The identity of a pin.
+pub type PinId = Id<of::Pin>;
 
 impl<T> Id<T> {
     /// A new random identity.

@@ -154,14 +154,41 @@ fn embedded() -> impl Strategy<Value = (Pointer, Vec<u8>)> {
 }
 
 pub fn ref_entry() -> impl Strategy<Value = RefEntry> {
-    let kind = proptest::sample::select(vec![RefKind::Create, RefKind::Commit, RefKind::Noop]);
-    (kind, any::<u64>(), embedded(), any::<i64>()).prop_map(|(kind, nonce, (commit, embedded), time)| RefEntry {
+    let kind = proptest::sample::select(vec![RefKind::Create, RefKind::Commit, RefKind::Noop, RefKind::Fence]);
+    let numbers = (any::<u64>(), any::<i64>(), any::<u64>());
+    (kind, embedded(), numbers).prop_map(|(kind, (commit, embedded), (nonce, time, epoch))| RefEntry {
         kind,
         nonce,
         commit,
         embedded,
         time,
+        epoch,
     })
+}
+
+pub fn pin() -> impl Strategy<Value = Pin> {
+    let commits = vec(embedded().prop_map(|(commit, _)| commit), 0..3);
+    let numbers = (any::<u64>(), any::<i64>(), any::<bool>());
+    (id(), commits, numbers, ".{0,8}").prop_map(|(id, commits, (lease, since, orphans), holder)| Pin {
+        id,
+        commits,
+        lease,
+        since,
+        orphans,
+        holder,
+    })
+}
+
+pub fn gc_record() -> impl Strategy<Value = GcRecord> {
+    let pins = (any::<u64>(), vec(id(), 0..4)).prop_map(|(nonce, pins)| GcRecord::Pins { nonce, pins });
+    let verdict = (any::<u64>(), vec(id(), 0..4), vec(id(), 0..4), any::<bool>())
+        .prop_map(|(nonce, dropped, expired, called_off)| GcRecord::Verdict { nonce, dropped, expired, called_off });
+    proptest::prop_oneof![
+        (any::<u64>(), any::<u64>()).prop_map(|(nonce, grace)| GcRecord::Start { nonce, grace }),
+        pins,
+        verdict,
+        any::<u64>().prop_map(|nonce| GcRecord::Done { nonce }),
+    ]
 }
 
 pub fn tag() -> impl Strategy<Value = Tag> {

@@ -194,8 +194,35 @@ fn golden_metadata_objects_are_read() {
         ("reset", RefKind::Reset),
         ("delete", RefKind::Delete),
     ] {
-        let entry = RefEntry { kind, nonce: 0x1234_5678_9abc_def0, commit: pointer, embedded: embedded.clone(), time };
+        let entry = RefEntry {
+            kind,
+            nonce: 0x1234_5678_9abc_def0,
+            commit: pointer,
+            embedded: embedded.clone(),
+            time,
+            epoch: 0,
+        };
         check(&format!("ref-{name}"), entry, RefEntry::encode, RefEntry::decode);
     }
+    let entry =
+        RefEntry { kind: RefKind::Fence, nonce: 7, commit: pointer, embedded: embedded.clone(), time, epoch: 3 };
+    check("ref-fence", entry, RefEntry::encode, RefEntry::decode);
     check("tag", Tag { commit: pointer, embedded, author: "Ada".into(), time }, Tag::encode, Tag::decode);
+}
+
+#[test]
+fn golden_pins_and_records_of_collections_are_read() {
+    let commits = vec![Pointer { id: id(1), length: 600, hash: [0xef; 32] }];
+    let (lease, since, orphans, holder) = (600_000_000, 1_700_000_000_000_000, true, "Ada".to_owned());
+    check("pin", Pin { id: id(30), commits, lease, since, orphans, holder }, Pin::encode, Pin::decode);
+    let (nonce, pins) = (0x1234_5678_9abc_def0, vec![id(30), id(31)]);
+    let (dropped, expired) = (vec![id(32)], vec![id(33), id(34)]);
+    for record in [
+        GcRecord::Start { nonce, grace: 86_400_000_000 },
+        GcRecord::Pins { nonce, pins },
+        GcRecord::Verdict { nonce, dropped, expired, called_off: true },
+        GcRecord::Done { nonce },
+    ] {
+        check(&format!("gc-{}", record.step()), record, GcRecord::encode, GcRecord::decode);
+    }
 }

@@ -12,7 +12,10 @@ proptest! {
     fn a_decoded_object_equals_the_encoded_one(
         marker in arbitrary::marker(), commit in arbitrary::commit(), root in arbitrary::table_root(),
         page in arbitrary::page(), origins in arbitrary::origins(), entry in arbitrary::ref_entry(), tag in arbitrary::tag(),
+        pin in arbitrary::pin(), record in arbitrary::gc_record(),
     ) {
+        prop_assert_eq!(Pin::decode(&pin.encode().unwrap()).unwrap(), pin);
+        prop_assert_eq!(GcRecord::decode(&record.encode().unwrap()).unwrap(), record);
         prop_assert_eq!(LakeMarker::decode(&marker.encode().unwrap()).unwrap(), marker);
         prop_assert_eq!(Commit::decode(&commit.encode().unwrap()).unwrap(), commit);
         prop_assert_eq!(TableRoot::decode(&root.encode().unwrap()).unwrap(), root);
@@ -31,6 +34,8 @@ proptest! {
         prop_assert!(Origins::decode(&bytes).is_err());
         prop_assert!(RefEntry::decode(&bytes).is_err());
         prop_assert!(Tag::decode(&bytes).is_err());
+        prop_assert!(Pin::decode(&bytes).is_err());
+        prop_assert!(GcRecord::decode(&bytes).is_err());
     }
 
     /// A hostile writer can compute checksums too: behind them every rule is checked again.
@@ -65,6 +70,8 @@ fn every_object() -> Vec<(&'static str, Vec<u8>, Decode)> {
         ("list of origins", golden::object("origins"), |bytes| Origins::decode(bytes).map(drop)),
         ("ref entry", golden::object("ref-commit"), |bytes| RefEntry::decode(bytes).map(drop)),
         ("tag", golden::object("tag"), |bytes| Tag::decode(bytes).map(drop)),
+        ("pin", golden::object("pin"), |bytes| Pin::decode(bytes).map(drop)),
+        ("record of a collection", golden::object("gc-verdict"), |bytes| GcRecord::decode(bytes).map(drop)),
     ]
 }
 

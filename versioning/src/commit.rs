@@ -7,7 +7,7 @@ use futures::{StreamExt as _, TryStreamExt as _, stream};
 
 use crate::{
     At, Error, Lake, Result, Snapshot, lake, names,
-    refs::{self, Head, Outcome},
+    refs::{self, Head, NewEntry, Outcome},
 };
 
 /// Writes a commit's object; gives its pointer and its bytes.
@@ -18,11 +18,13 @@ pub(crate) async fn write(storage: &Storage, commit: &Commit) -> Result<(Pointer
     Ok((pointer, bytes))
 }
 
-/// Writes a commit and makes it the entry behind `head`; `None` if another entry has that number.
-pub(crate) async fn publish(lake: &Lake, head: &Head, kind: RefKind, commit: Commit) -> Result<Option<Snapshot>> {
-    let (pointer, bytes) = write(lake.storage(), &commit).await?;
+/// Writes a commit and makes it the entry behind `head`; `None` if another entry has that number. No collection up to
+/// `epoch` may drop what it takes from elsewhere.
+pub(crate) async fn publish(lake: &Lake, head: &Head, commit: Commit, epoch: u64) -> Result<Option<Snapshot>> {
+    let (pointer, embedded) = write(lake.storage(), &commit).await?;
     let sequence = head.sequence + 1;
-    match refs::claim(lake.storage(), &head.branch, sequence, kind, pointer, bytes).await? {
+    let entry = NewEntry { kind: RefKind::Commit, commit: pointer, embedded, epoch: head.epoch.max(epoch) };
+    match refs::claim(lake.storage(), &head.branch, sequence, entry).await? {
         Outcome::Ours => {
             refs::leave_hint(lake.storage(), &head.branch, sequence).await;
             Ok(Some(Snapshot::new(lake.clone(), commit.id, pointer, commit)))

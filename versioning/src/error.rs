@@ -163,6 +163,62 @@ pub enum Error {
         /// The last failure.
         source: forebay_storage::Error,
     },
+    /// A collection of garbage began while a transaction was prepared, and took files of it or may have.
+    #[error(
+        "branch '{branch}': collection {epoch} began while this was prepared, which took longer than its grace of {grace:?} without a pin, so files of it may be gone; nothing was committed: do it again, under a pin if it takes that long"
+    )]
+    Fenced {
+        /// The branch.
+        branch: String,
+        /// The collection.
+        epoch: u64,
+        /// How old files must be for it to delete them.
+        grace: std::time::Duration,
+    },
+    /// A commit that nothing led to was collected.
+    #[error("commit {commit} was collected, as no branch, tag or pin led to it")]
+    Collected {
+        /// The commit.
+        commit: CommitId,
+    },
+    /// A commit's tables were collected, as it was older than the history that is kept.
+    #[error(
+        "the tables of commit {commit} were collected, as it is older than the history that is kept: choose a newer commit, a branch or a tag"
+    )]
+    Expired {
+        /// The commit.
+        commit: CommitId,
+    },
+    /// A collection of garbage is deleting, or stopped while it did.
+    #[error(
+        "collection {epoch} is deleting objects: try again later or, if it has stopped, collect garbage again first"
+    )]
+    Collecting {
+        /// The collection.
+        epoch: u64,
+    },
+    /// Another collection began while this one looked for garbage, or somebody who waited for it called it off.
+    #[error(
+        "collection {epoch} was called off, by a later one or by somebody who waited for it; nothing was deleted: try again"
+    )]
+    CalledOff {
+        /// The collection.
+        epoch: u64,
+    },
+    /// A branch of another lake has commits that what is pushed to it lacks.
+    #[error(
+        "branch '{branch}' of {url} is at commit {theirs}, which commit {ours} doesn't follow: pull that branch, merge it and push again, or push to a branch of another name"
+    )]
+    NotFastForward {
+        /// The other lake.
+        url: String,
+        /// Its branch.
+        branch: String,
+        /// The branch's commit.
+        theirs: CommitId,
+        /// The commit to be pushed.
+        ours: CommitId,
+    },
     /// A transaction was committed without a change.
     #[error("nothing to commit on branch '{branch}'")]
     NothingToCommit {

@@ -9,10 +9,10 @@ use forebay_format::{
 use forebay_storage::Claim;
 
 use crate::{
-    At, Conflict, Error, Lake, Policy, Result, Snapshot, commit, graph,
+    At, Conflict, Error, Lake, Pin, Policy, Result, Snapshot, commit, graph,
     lake::{self, now},
-    merge, names,
-    refs::{self, Head, Outcome},
+    merge, names, pin,
+    refs::{self, Head, NewEntry, Outcome},
 };
 
 /// How a merge, revert or cherry-pick is done, and what its commit says.
@@ -108,6 +108,8 @@ struct Plan<'a> {
     base: Commit,
     theirs: &'a Commit,
     second_parent: Option<forebay_format::meta::Pointer>,
+    /// No collection up to this one may drop `theirs`.
+    epoch: u64,
     message: String,
 }
 
@@ -120,7 +122,20 @@ impl Lake {
     /// [`Error::Conflict`] with everything that the policy didn't decide, and nothing is committed; [`Error::Contention`];
     /// [`Error::OutcomeUnknown`]; and as [`Lake::snapshot`] at `from` and the branch.
     pub async fn merge(&self, into: &str, from: &At, options: &MergeOptions) -> Result<MergeReport> {
-        let theirs = self.snapshot(from).await?;
+        let (theirs, pin) = self.protect(from).await?;
+        let merged = self.merge_pinned(into, from, &theirs, &pin, options).await;
+        pin.release().await;
+        merged
+    }
+
+    async fn merge_pinned(
+        &self,
+        into: &str,
+        from: &At,
+        theirs: &Snapshot,
+        pin: &Pin,
+        options: &MergeOptions,
+    ) -> Result<MergeReport> {
         let mut head = lake::head(self.storage(), into).await?;
         for attempt in 1..=ATTEMPTS {
             let report =
@@ -132,14 +147,15 @@ impl Lake {
                 if options.dry_run {
                     return report(MergeOutcome::FastForward, head.snapshot(self));
                 }
-                if self.point(&head, RefKind::Commit, &theirs).await? {
-                    return report(MergeOutcome::FastForward, theirs);
+                if self.point(&head, RefKind::Commit, theirs, pin.epoch()).await? {
+                    return report(MergeOutcome::FastForward, theirs.clone());
                 }
             } else {
                 let plan = Plan {
                     base: graph::base(self, &head.commit, theirs.commit()).await?,
                     theirs: theirs.commit(),
                     second_parent: Some(theirs.pointer()),
+                    epoch: pin.epoch(),
                     message: format!("merge {from} into branch '{into}'"),
                 };
                 if let Some(report) = self.apply(&head, plan, options).await? {
@@ -157,9 +173,12 @@ impl Lake {
     /// [`Error::Misuse`] for the first commit; [`Error::NothingToCommit`] if there is nothing left to undo; and as
     /// [`merge`](Self::merge).
     pub async fn revert(&self, branch: &str, commit: &At, options: &MergeOptions) -> Result<MergeReport> {
-        let (undone, parent) = self.with_parent(commit).await?;
+        let replayed = self.with_parent(commit).await?;
+        let (undone, parent) = (replayed.commit.commit(), replayed.parent.commit());
         let message = format!("revert commit {}: {}", undone.id, undone.message);
-        self.replay(branch, undone, &parent, message, options).await
+        let report = self.replay(branch, (undone, parent), replayed.pin.epoch(), message, options).await;
+        replayed.pin.release().await;
+        report
     }
 
     /// Does what a commit changed against its first parent on a branch, as a new commit.
@@ -168,33 +187,32 @@ impl Lake {
     /// [`Error::Misuse`] for the first commit; [`Error::NothingToCommit`] if the branch has all of it already; and as
     /// [`merge`](Self::merge).
     pub async fn cherry_pick(&self, branch: &str, commit: &At, options: &MergeOptions) -> Result<MergeReport> {
-        let (picked, parent) = self.with_parent(commit).await?;
-        let message = picked.message.clone();
-        self.replay(branch, parent, &picked, message, options).await
+        let replayed = self.with_parent(commit).await?;
+        let (picked, parent) = (replayed.commit.commit(), replayed.parent.commit());
+        let report = self.replay(branch, (parent, picked), replayed.pin.epoch(), picked.message.clone(), options).await;
+        replayed.pin.release().await;
+        report
     }
 
-    async fn with_parent(&self, at: &At) -> Result<(Commit, Commit)> {
-        let (id, _, commit) = lake::find(self.storage(), at).await?;
-        match commit.parents.first() {
-            Some(pointer) => {
-                let parent = commit::load(self.storage(), pointer, &format!("commit {id}")).await?;
-                Ok((commit, parent))
-            }
-            None => Err(Error::Misuse { reason: format!("commit {id} is the first: it changed nothing") }),
-        }
+    async fn with_parent(&self, at: &At) -> Result<Replayed> {
+        let commit = self.snapshot(at).await?;
+        let parent = pin::parent(self, &commit).await?;
+        let request = pin::Request { commits: vec![&commit, &parent], ..pin::Request::default() };
+        let pin = Pin::take(self.storage(), request).await?;
+        Ok(Replayed { commit, parent, pin })
     }
 
     async fn replay(
         &self,
         branch: &str,
-        base: Commit,
-        theirs: &Commit,
+        (base, theirs): (&Commit, &Commit),
+        epoch: u64,
         message: String,
         options: &MergeOptions,
     ) -> Result<MergeReport> {
         let mut head = lake::head(self.storage(), branch).await?;
         for attempt in 1..=ATTEMPTS {
-            let plan = Plan { base: base.clone(), theirs, second_parent: None, message: message.clone() };
+            let plan = Plan { base: base.clone(), theirs, second_parent: None, epoch, message: message.clone() };
             if let Some(report) = self.apply(&head, plan, options).await? {
                 return Ok(report);
             }
@@ -232,7 +250,7 @@ impl Lake {
             changes: changes.clone(),
             properties: options.properties.clone(),
         };
-        let published = commit::publish(self, head, RefKind::Commit, commit).await?;
+        let published = commit::publish(self, head, commit, plan.epoch).await?;
         let outcome = MergeOutcome::Merged;
         Ok(published.map(|snapshot| MergeReport { outcome, snapshot, changes, conflicts }))
     }
@@ -242,10 +260,11 @@ impl Lake {
     /// # Errors
     /// As [`Lake::snapshot`] at `to` and the branch; [`Error::Contention`]; [`Error::OutcomeUnknown`].
     pub async fn reset(&self, branch: &str, to: &At) -> Result<Snapshot> {
-        let to = self.snapshot(to).await?;
+        let (to, pin) = self.protect(to).await?;
         let mut head = lake::head(self.storage(), branch).await?;
         for attempt in 1..=ATTEMPTS {
-            if self.point(&head, RefKind::Reset, &to).await? {
+            if self.point(&head, RefKind::Reset, &to, pin.epoch()).await? {
+                pin.release().await;
                 return Ok(to);
             }
             head = refs::overtaken(self.storage(), &head, attempt).await?;
@@ -260,7 +279,7 @@ impl Lake {
     pub async fn delete_branch(&self, name: &str) -> Result<()> {
         let mut head = lake::head(self.storage(), name).await?;
         for attempt in 1..=ATTEMPTS {
-            if self.point(&head, RefKind::Delete, &head.snapshot(self)).await? {
+            if self.point(&head, RefKind::Delete, &head.snapshot(self), 0).await? {
                 return Ok(());
             }
             head = refs::overtaken(self.storage(), &head, attempt).await?;
@@ -278,8 +297,15 @@ impl Lake {
         let Some(head) = refs::head(self.storage(), name).await? else {
             return Err(refs::unknown(self.storage(), name).await?);
         };
-        if head.kind == RefKind::Delete && self.point(&head, RefKind::Create, &head.snapshot(self)).await? {
-            return Ok(head.snapshot(self));
+        if head.kind == RefKind::Delete {
+            let last = head.snapshot(self);
+            let request = pin::Request { commits: vec![&last], ..pin::Request::default() };
+            let pin = Pin::take(self.storage(), request).await?;
+            let made = self.point(&head, RefKind::Create, &last, pin.epoch()).await?;
+            pin.release().await;
+            if made {
+                return Ok(last);
+            }
         }
         Err(Error::BranchExists { name: name.to_owned() })
     }
@@ -330,10 +356,12 @@ impl Lake {
         Ok(entries)
     }
 
-    /// Claims the entry behind `head` for a commit that is there. Gives whether it is ours.
-    async fn point(&self, head: &Head, kind: RefKind, to: &Snapshot) -> Result<bool> {
-        let (sequence, bytes) = (head.sequence + 1, to.commit().encode()?);
-        match refs::claim(self.storage(), &head.branch, sequence, kind, to.pointer(), bytes).await? {
+    /// Claims the entry behind `head` for a commit that is there, and that no collection up to `epoch` may drop. Gives
+    /// whether it is ours.
+    async fn point(&self, head: &Head, kind: RefKind, to: &Snapshot, epoch: u64) -> Result<bool> {
+        let (sequence, embedded) = (head.sequence + 1, to.commit().encode()?);
+        let entry = NewEntry { kind, commit: to.pointer(), embedded, epoch: head.epoch.max(epoch) };
+        match refs::claim(self.storage(), &head.branch, sequence, entry).await? {
             Outcome::Ours => {
                 refs::leave_hint(self.storage(), &head.branch, sequence).await;
                 Ok(true)
@@ -341,4 +369,11 @@ impl Lake {
             Outcome::Theirs => Ok(false),
         }
     }
+}
+
+/// A commit that is undone or done again, and the one before it.
+struct Replayed {
+    commit: Snapshot,
+    parent: Snapshot,
+    pin: Pin,
 }

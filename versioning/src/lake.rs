@@ -16,7 +16,7 @@ use forebay_storage::{Claim, Storage};
 
 use crate::{
     DEFAULT_BRANCH, Error, OpenFile, Result, Snapshot, Transaction, commit, graph, names,
-    refs::{self, Head},
+    refs::{self, Head, NewEntry},
 };
 
 /// Which version of a lake.
@@ -90,7 +90,8 @@ impl Lake {
         storage.probe(&names::meta(CommitId::random())).await?;
         let (pointer, bytes) = commit::write(&storage, &first).await?;
         // A creator that was killed between these two steps left a branch and no marker; its first commit serves as well.
-        match refs::claim(&storage, DEFAULT_BRANCH, 0, RefKind::Create, pointer, bytes).await? {
+        let entry = NewEntry { kind: RefKind::Create, commit: pointer, embedded: bytes, epoch: 0 };
+        match refs::claim(&storage, DEFAULT_BRANCH, 0, entry).await? {
             refs::Outcome::Ours | refs::Outcome::Theirs => {}
         }
         let bytes = Bytes::from(marker.encode()?);
@@ -127,7 +128,7 @@ impl Lake {
         Ok((lake.clone(), Snapshot::new(lake, id, pointer, commit)))
     }
 
-    fn of(storage: Storage, marker: LakeMarker) -> Self {
+    pub(crate) fn of(storage: Storage, marker: LakeMarker) -> Self {
         let pages = moka::sync::Cache::builder()
             .max_capacity(PAGE_CACHE)
             .weigher(|_, page: &Arc<Page>| (page.fragments.len() * 256).try_into().unwrap_or(u32::MAX))
@@ -194,19 +195,19 @@ impl Lake {
     /// [`Error::BranchExists`], [`Error::InvalidName`], and as [`Lake::snapshot`] at `from`.
     pub async fn create_branch(&self, name: &str, from: &At) -> Result<()> {
         names::check("branch", name)?;
-        let snapshot = self.snapshot(from).await?;
-        let bytes = snapshot.commit().encode()?;
-        let claim = async |sequence, bytes| {
-            refs::claim(self.storage(), name, sequence, RefKind::Create, snapshot.pointer(), bytes).await
-        };
-        let mut made = claim(0, bytes.clone()).await? == refs::Outcome::Ours;
+        let (snapshot, pin) = self.protect(from).await?;
+        let (commit, embedded) = (snapshot.pointer(), snapshot.commit().encode()?);
+        let entry = NewEntry { kind: RefKind::Create, commit, embedded, epoch: pin.epoch() };
+        let mut made = refs::claim(self.storage(), name, 0, entry.clone()).await? == refs::Outcome::Ours;
         if !made
             && let Some(head) = refs::head(self.storage(), name).await?
             && head.kind == RefKind::Delete
         {
             // The log of a deleted branch goes on.
-            made = claim(head.sequence + 1, bytes).await? == refs::Outcome::Ours;
+            let entry = NewEntry { epoch: entry.epoch.max(head.epoch), ..entry };
+            made = refs::claim(self.storage(), name, head.sequence + 1, entry).await? == refs::Outcome::Ours;
         }
+        pin.release().await;
         if made { Ok(()) } else { Err(Error::BranchExists { name: name.to_owned() }) }
     }
 
@@ -216,14 +217,16 @@ impl Lake {
     /// [`Error::TagExists`], [`Error::InvalidName`], and as [`Lake::snapshot`] at `from`.
     pub async fn create_tag(&self, name: &str, from: &At, author: &str) -> Result<()> {
         names::check("tag", name)?;
-        let snapshot = self.snapshot(from).await?;
+        let (snapshot, pin) = self.protect(from).await?;
         let tag = Tag {
             commit: snapshot.pointer(),
             embedded: snapshot.commit().encode()?,
             author: author.to_owned(),
             time: now(),
         };
-        match self.storage().claim(&names::tag(name), tag.encode()?.into()).await? {
+        let claimed = self.storage().claim(&names::tag(name), tag.encode()?.into()).await?;
+        pin.release().await;
+        match claimed {
             Claim::Ours => Ok(()),
             Claim::Theirs(_) => Err(Error::TagExists { name: name.to_owned() }),
             Claim::Unknown(error) => Err(error.into()),
@@ -296,6 +299,15 @@ pub(crate) async fn head(storage: &Storage, branch: &str) -> Result<Head> {
         Some(head) => head.alive(storage).await,
         None => Err(refs::unknown(storage, branch).await?),
     }
+}
+
+/// A version, and the newest collection that can't take it.
+pub(crate) async fn find_safe(lake: &Lake, at: &At) -> Result<(Snapshot, u64)> {
+    if let At::Branch(name) = at {
+        let head = head(lake.storage(), name).await?;
+        return Ok((head.snapshot(lake), head.epoch));
+    }
+    Ok((lake.snapshot(at).await?, 0))
 }
 
 pub(crate) async fn find(storage: &Storage, at: &At) -> Result<(CommitId, Pointer, Commit)> {

@@ -11,6 +11,7 @@
 //!   refs/heads/<branch>/<seq>            the log        <- Transaction::commit claims the next entry
 //!   refs/heads/<branch>/hint             where the log's end was: a hint, never trusted
 //!   refs/tags/<name>
+//!   pins/<id>  gc/<n>/<step>             what is in use, and what was collected
 //! ```
 //!
 //! | to | use |
@@ -22,12 +23,18 @@
 //! | write | [`Lake::begin`], [`TableWriter`], [`Transaction::commit`] |
 //! | delete, update, upsert rows; change columns | [`Transaction::delete`], [`Transaction::update`], [`Transaction::upsert`], [`Transaction::add_column`] |
 //! | bring branches together | [`Lake::merge`], [`Lake::cherry_pick`], [`Lake::revert`], [`Policy`] |
+//! | copy between lakes | [`Lake::clone_to`], [`Lake::push`] |
+//! | keep a version while it is used | [`Lake::pin`] |
+//! | delete what nothing leads to | [`Lake::gc`] |
 //! | see what differs | [`Lake::diff`], [`Lake::diff_rows`] |
 
 mod commit;
+mod copy;
 mod diff;
+mod epochs;
 mod error;
 mod file;
+mod gc;
 mod graph;
 mod history;
 mod lake;
@@ -35,6 +42,7 @@ mod leaf;
 mod manifest;
 mod merge;
 mod names;
+mod pin;
 mod read;
 mod refs;
 mod scrub;
@@ -46,12 +54,15 @@ mod values;
 mod verify;
 mod writer;
 
+pub use copy::CopyReport;
 pub use diff::{RowChanges, RowDiff, TableDiff};
 pub use error::{Error, Result};
 pub use file::{OpenFile, Verify};
+pub use gc::{GcOptions, GcReport};
 pub use history::{LogEntry, MergeOptions, MergeOutcome, MergeReport};
 pub use lake::{At, Lake};
 pub use merge::{Choice, Clash, Conflict, ConflictKind, Decide, MergeSide, Policy};
+pub use pin::{DEFAULT_LEASE, Pin};
 pub use selection::{Rows, Selection};
 pub use snapshot::Snapshot;
 pub use table::{Location, RowId, Table};

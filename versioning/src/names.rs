@@ -1,6 +1,6 @@
 //! Names of branches, tags and tables, and the paths of objects.
 
-use forebay_format::{FileId, Id};
+use forebay_format::{FileId, Id, PinId};
 
 use crate::{Error, Result};
 
@@ -17,6 +17,20 @@ pub(crate) fn meta<T>(id: Id<T>) -> String {
 pub(crate) const HEADS: &str = "refs/heads";
 pub(crate) const TAGS: &str = "refs/tags";
 pub(crate) const DELETED_TAGS: &str = "refs/deleted-tags";
+
+pub(crate) const PINS: &str = "pins";
+pub(crate) const GC: &str = "gc";
+pub(crate) const META: &str = "meta";
+pub(crate) const DATA: &str = "data";
+
+pub(crate) fn pin(id: PinId) -> String {
+    format!("{PINS}/{id}")
+}
+
+/// A step of a collection.
+pub(crate) fn gc(epoch: u64, step: &str) -> String {
+    format!("{GC}/{epoch:020}/{step}")
+}
 
 pub(crate) fn entry(branch: &str, sequence: u64) -> String {
     format!("{HEADS}/{branch}/{sequence:020}")

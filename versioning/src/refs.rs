@@ -22,6 +22,8 @@ pub(crate) struct Head {
     pub(crate) kind: RefKind,
     pub(crate) pointer: Pointer,
     pub(crate) commit: Commit,
+    /// No collection up to this one may drop the commit.
+    pub(crate) epoch: u64,
 }
 
 impl Head {
@@ -103,7 +105,8 @@ pub(crate) async fn head_after(storage: &Storage, branch: &str, from: u64) -> Re
 
 fn decode(branch: &str, sequence: u64, entry: RefEntry) -> Result<Head> {
     let commit = Commit::decode(&entry.embedded).map_err(Error::object(names::entry(branch, sequence)))?;
-    Ok(Head { branch: branch.to_owned(), sequence, kind: entry.kind, pointer: entry.commit, commit })
+    let (kind, pointer, epoch) = (entry.kind, entry.commit, entry.epoch);
+    Ok(Head { branch: branch.to_owned(), sequence, kind, pointer, commit, epoch })
 }
 
 /// The last entry at or after `from`; `None` if `from` itself isn't there.
@@ -165,6 +168,16 @@ impl Search {
     }
 }
 
+/// What an entry is to say.
+#[derive(Clone, Debug)]
+pub(crate) struct NewEntry {
+    pub(crate) kind: RefKind,
+    pub(crate) commit: Pointer,
+    pub(crate) embedded: Vec<u8>,
+    /// No collection up to this one may drop the commit.
+    pub(crate) epoch: u64,
+}
+
 /// How often a claim in doubt is asked again, with growing pauses: some 30 seconds in all.
 const SETTLE_ATTEMPTS: u32 = 9;
 
@@ -176,16 +189,10 @@ const SETTLE_ATTEMPTS: u32 = 9;
 ///
 /// # Errors
 /// [`Error::OutcomeUnknown`] if the store keeps failing.
-pub(crate) async fn claim(
-    storage: &Storage,
-    branch: &str,
-    sequence: u64,
-    kind: RefKind,
-    commit: Pointer,
-    embedded: Vec<u8>,
-) -> Result<Outcome> {
+pub(crate) async fn claim(storage: &Storage, branch: &str, sequence: u64, new: NewEntry) -> Result<Outcome> {
     let path = names::entry(branch, sequence);
-    let entry = RefEntry { kind, nonce: rand::random(), commit, embedded, time: now() };
+    let NewEntry { kind, commit, embedded, epoch } = new;
+    let entry = RefEntry { kind, nonce: rand::random(), commit, embedded, time: now(), epoch };
     let bytes = Bytes::from(entry.encode()?);
     let mut attempt = 0;
     loop {

@@ -7,7 +7,7 @@ use forebay_format::{
     meta::{Commit, Pointer, RootRef, TableEntry, TableRoot},
 };
 
-use crate::{Error, Lake, Result, Table, commit, manifest, names};
+use crate::{Error, Lake, Result, Table, commit, epochs, manifest, names};
 
 /// A commit of a lake: it never changes. Clones are cheap.
 #[derive(Clone, Debug)]
@@ -56,14 +56,31 @@ impl Snapshot {
     /// A table with its schema and its list of fragments, ready to be read.
     ///
     /// # Errors
-    /// [`Error::UnknownTable`]; [`Error::Object`], [`Error::Missing`] or [`Error::Inconsistent`] if the lake is damaged;
+    /// [`Error::UnknownTable`]; [`Error::Expired`] if its tables were collected; [`Error::Object`], [`Error::Missing`] or [`Error::Inconsistent`] if the lake is damaged;
     /// and what the store reports.
     pub async fn table(&self, name: &str) -> Result<Table> {
         let entry = self.entry(name)?;
-        let root = root(&self.lake, self.id, entry).await?;
-        let referrer = format!("table '{name}' of commit {}", self.id);
-        let fragments = manifest::fragments(&self.lake, &root, &referrer).await?;
-        Table::new(self.clone(), entry, root, fragments)
+        let opened = async {
+            let root = root(&self.lake, self.id, entry).await?;
+            let referrer = format!("table '{name}' of commit {}", self.id);
+            let fragments = manifest::fragments(&self.lake, &root, &referrer).await?;
+            Table::new(self.clone(), entry, root, fragments)
+        };
+        match opened.await {
+            Err(error) => Err(self.explain(error).await),
+            table => table,
+        }
+    }
+
+    /// The error for something that is missing: it may have been collected.
+    pub(crate) async fn explain(&self, error: Error) -> Error {
+        match &error {
+            Error::Missing { .. } => match epochs::expired(self.lake.storage()).await {
+                Ok(expired) if expired.contains(&self.id) => Error::Expired { commit: self.id },
+                _ => error,
+            },
+            _ => error,
+        }
     }
 
     pub(crate) fn entry(&self, name: &str) -> Result<&TableEntry> {

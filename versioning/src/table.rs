@@ -303,7 +303,10 @@ impl Table {
         let file = match lake.opened(reference.id) {
             Some(file) => file,
             None => {
-                let file = OpenFile::open(self.storage(), reference).await?;
+                let file = match OpenFile::open(self.storage(), reference).await {
+                    Ok(file) => file,
+                    Err(error) => return Err(self.snapshot().explain(error).await),
+                };
                 self.check(rows, reference, &file)?;
                 lake.remember(reference.id, file)
             }

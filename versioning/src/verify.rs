@@ -6,12 +6,12 @@ use std::{
 };
 
 use forebay_format::{
-    ObjectId,
+    CommitId, ObjectId,
     meta::{Commit, DataFileRef, Fragment, LakeMarker, Origins, Overlay, PageLocation, Pointer, RootRef, Tag},
 };
 use forebay_storage::Storage;
 
-use crate::{At, Error, Lake, Result, commit, lake, names, refs, scrub};
+use crate::{At, Error, Lake, Result, commit, epochs, lake, names, refs, scrub};
 
 /// A place in a lake that is not as it must be.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -55,8 +55,13 @@ impl Lake {
     /// # Errors
     /// As [`verify`](Self::verify).
     pub async fn verify_all(&self, versions: &[At], mut progress: impl FnMut(&Verification)) -> Result<Verification> {
-        let mut walk =
-            Walk { lake: self, found: Verification::default(), seen: HashSet::new(), files: BTreeMap::new() };
+        let mut walk = Walk {
+            lake: self,
+            found: Verification::default(),
+            expired: epochs::expired(self.storage()).await?,
+            seen: HashSet::new(),
+            files: BTreeMap::new(),
+        };
         walk.marker().await?;
         for at in versions {
             let (_, pointer, commit) = match lake::find(self.storage(), at).await {
@@ -128,6 +133,8 @@ impl Verification {
 struct Walk<'a> {
     lake: &'a Lake,
     found: Verification,
+    /// Commits whose tables were collected.
+    expired: HashSet<CommitId>,
     seen: HashSet<ObjectId>,
     /// Data files by path, with the rows that their fragments claim.
     files: BTreeMap<String, (DataFileRef, RangeInclusive<u32>)>,
@@ -193,7 +200,9 @@ impl Walk<'_> {
             let Some(commit) = self.object(&pointer, &referrer, Commit::decode).await? else { continue };
             self.found.commits += 1;
             progress(&self.found);
-            self.tables(&commit).await?;
+            if !self.expired.contains(&commit.id) {
+                self.tables(&commit).await?;
+            }
             queue.extend(commit.parents.iter().map(|parent| (*parent, format!("commit {}", commit.id))));
         }
         Ok(())

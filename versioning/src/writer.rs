@@ -8,13 +8,14 @@ use forebay_format::{
 };
 use forebay_storage::{ObjectWriter, Storage};
 
-use crate::{Error, Result, names};
+use crate::{Error, Result, epochs::Begun, names};
 
 /// Rows of one table in data files that no commit names yet: hand them to [`Transaction::append`](crate::Transaction::append).
 #[derive(Clone, Debug)]
 pub struct Written {
     pub(crate) table: TableId,
     pub(crate) fragments: Vec<Fragment>,
+    pub(crate) begun: Begun,
 }
 
 impl Written {
@@ -45,6 +46,7 @@ pub struct TableWriter {
     /// Full files, made durable beside the writing of the next one.
     finishing: VecDeque<JoinHandle<Result<Fragment>>>,
     done: Vec<Fragment>,
+    begun: Begun,
 }
 
 /// The default size at which a data file is full.
@@ -53,7 +55,7 @@ const FILE_BYTES: u64 = 1 << 30;
 const FINISHING: usize = 2;
 
 impl TableWriter {
-    pub(crate) fn new(storage: Storage, table: TableId, schema: Schema) -> Self {
+    pub(crate) fn new(storage: Storage, table: TableId, schema: Schema, begun: Begun) -> Self {
         let options = WriteOptions::default();
         Self {
             storage,
@@ -64,6 +66,7 @@ impl TableWriter {
             open: None,
             finishing: VecDeque::new(),
             done: Vec::new(),
+            begun,
         }
     }
 
@@ -128,7 +131,7 @@ impl TableWriter {
         while !self.finishing.is_empty() {
             self.join_oldest()?;
         }
-        Ok(Written { table: self.table, fragments: self.done })
+        Ok(Written { table: self.table, fragments: self.done, begun: self.begun })
     }
 
     fn check(&self, rows: &[ColumnSlice<'_>]) -> Result<()> {

@@ -1,6 +1,6 @@
 //! The command line.
 
-use std::{path::PathBuf, thread};
+use std::{path::PathBuf, thread, time::Duration};
 
 use clap::{Args, Parser, Subcommand};
 use forebay_format::{Codec, CommitId, Compression};
@@ -40,8 +40,8 @@ pub(crate) enum Command {
     Verify(Verify),
     /// Show the first rows of a table
     Head(Head),
-    /// Make a branch
-    Branch(Name),
+    /// Make, rename, delete or bring back a branch
+    Branch(Branch),
     /// Name a version for good
     Tag(Name),
     /// Merge a version into a branch, row by row; exit code 1 if a dry run finds conflicts
@@ -50,6 +50,68 @@ pub(crate) enum Command {
     Revert(Revert),
     /// Show what differs between two versions
     Diff(Diff),
+    /// Delete what no branch, tag or pin leads to
+    Gc(Gc),
+    /// Make a copy of a lake, with all branches and tags
+    Clone(Clone),
+    /// Copy a branch's commits to another lake
+    Push(Push),
+    /// Copy a branch's commits from another lake
+    Pull(Push),
+}
+
+/// Arguments of `forebay gc`.
+#[derive(Debug, Args)]
+pub(crate) struct Gc {
+    #[command(flatten)]
+    pub(crate) target: Target,
+    /// Delete nothing younger than this; writers without a pin must commit within it
+    #[arg(long, value_name = "TIME", default_value = "24h", value_parser = time)]
+    pub(crate) grace: Duration,
+    /// Keep what branches pointed at within this time, also if they were reset or deleted since
+    #[arg(long, value_name = "TIME", default_value = "14d", value_parser = time)]
+    pub(crate) retention: Duration,
+    /// Also collect the tables of commits older than the retention; the commits stay in the log
+    #[arg(long)]
+    pub(crate) expire: bool,
+    /// Report and delete nothing
+    #[arg(long)]
+    pub(crate) dry_run: bool,
+}
+
+/// Arguments of `forebay clone`.
+#[derive(Debug, Args)]
+pub(crate) struct Clone {
+    #[command(flatten)]
+    pub(crate) target: Target,
+    #[command(flatten)]
+    pub(crate) other: Other,
+}
+
+/// Arguments of `forebay push` and `forebay pull`.
+#[derive(Debug, Args)]
+pub(crate) struct Push {
+    #[command(flatten)]
+    pub(crate) target: Target,
+    #[command(flatten)]
+    pub(crate) other: Other,
+    /// The branch whose commits are copied
+    #[arg(long, default_value = DEFAULT_BRANCH)]
+    pub(crate) branch: String,
+    /// The branch that they are copied to [default: the same]
+    #[arg(long, value_name = "BRANCH")]
+    pub(crate) into: Option<String>,
+}
+
+/// A second lake.
+#[derive(Debug, Args)]
+pub(crate) struct Other {
+    /// The other lake
+    #[arg(value_name = "OTHER")]
+    pub(crate) other_url: String,
+    /// As --storage-option, for the other lake [default: the same options]
+    #[arg(long = "other-storage-option", value_name = "KEY=VALUE", value_parser = key_value)]
+    pub(crate) other_options: Vec<(String, String)>,
 }
 
 /// Who has his way in conflicts.
@@ -119,6 +181,9 @@ pub(crate) struct Diff {
     /// The version after
     #[arg(default_value = DEFAULT_BRANCH)]
     pub(crate) after: String,
+    /// Show the rows of this table that differ, one by one
+    #[arg(long, value_name = "TABLE")]
+    pub(crate) rows: Option<String>,
 }
 
 /// A lake and how to reach it.
@@ -261,6 +326,9 @@ pub(crate) struct Log {
     /// At most this many commits
     #[arg(short = 'n', long = "limit", value_name = "N", default_value_t = 20)]
     pub(crate) limit: usize,
+    /// Of these, only commits that changed this table
+    #[arg(long, value_name = "NAME")]
+    pub(crate) table: Option<String>,
 }
 
 /// Arguments of `forebay verify`.
@@ -291,7 +359,23 @@ pub(crate) struct Head {
     pub(crate) columns: Option<Vec<String>>,
 }
 
-/// Arguments of `forebay branch` and `forebay tag`.
+/// Arguments of `forebay branch`.
+#[derive(Debug, Args)]
+pub(crate) struct Branch {
+    #[command(flatten)]
+    pub(crate) name: Name,
+    /// Give the branch another name
+    #[arg(long, value_name = "NAME", conflicts_with_all = ["delete", "undelete", "from"])]
+    pub(crate) rename_to: Option<String>,
+    /// Delete the branch; its log stays
+    #[arg(long, conflicts_with_all = ["undelete", "from"])]
+    pub(crate) delete: bool,
+    /// Bring a deleted branch back
+    #[arg(long, conflicts_with = "from")]
+    pub(crate) undelete: bool,
+}
+
+/// Arguments of `forebay tag`, and of a branch that is made.
 #[derive(Debug, Args)]
 pub(crate) struct Name {
     #[command(flatten)]
@@ -301,6 +385,21 @@ pub(crate) struct Name {
     /// Where it starts: a branch, a tag or the id of a commit
     #[arg(long, value_name = "VERSION", default_value = DEFAULT_BRANCH)]
     pub(crate) from: String,
+}
+
+/// A number of seconds, minutes, hours or days.
+fn time(text: &str) -> Result<Duration, String> {
+    let wrong = || "expected a time such as 90s, 30m, 24h or 14d".to_owned();
+    let (number, unit) = text.split_at(text.len() - text.chars().next_back().map_or(0, char::len_utf8));
+    let seconds = match unit {
+        "s" => 1,
+        "m" => 60,
+        "h" => 3600,
+        "d" => 24 * 3600,
+        _ => return Err(wrong()),
+    };
+    let number: u64 = number.parse().map_err(|_| wrong())?;
+    Ok(Duration::from_secs(number.checked_mul(seconds).ok_or_else(wrong)?))
 }
 
 fn side() -> clap::builder::RangedI64ValueParser<u32> {
@@ -331,7 +430,7 @@ fn compression(text: &str) -> Result<Compression, String> {
 #[cfg(test)]
 mod tests {
     #![allow(clippy::unwrap_used, clippy::panic)]
-    use super::{Cli, Codec, Command, Keep, Recipe, compression, key_value};
+    use super::{Cli, Codec, Command, Duration, Keep, Recipe, compression, key_value, time};
     use clap::{CommandFactory as _, Parser as _};
 
     fn keep(flags: &[&str]) -> Option<Keep> {
@@ -355,6 +454,16 @@ mod tests {
         assert_eq!(keep(&["--resize", "1"]), pixels(1, 1));
         assert_eq!(keep(&["--resize", "64", "--crop", "65"]), None);
         assert_eq!(keep(&["--raw"]), Some(Keep::Encoded));
+    }
+
+    #[test]
+    fn times_are_parsed() {
+        assert_eq!(time("90s").unwrap(), Duration::from_secs(90));
+        assert_eq!(time("2d").unwrap(), Duration::from_secs(2 * 24 * 3600));
+        for wrong in ["", "5", "h", "-1h", "1.5h", "5y", "5 h", "99999999999999999999d", "9999999999999999999d", "1é"]
+        {
+            assert!(time(wrong).is_err(), "{wrong}");
+        }
     }
 
     #[test]

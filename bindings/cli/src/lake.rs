@@ -8,7 +8,7 @@ use serde_json::json;
 
 use crate::{
     Result,
-    args::{Name, Target},
+    args::{Branch, Name, Target},
     output::Output,
 };
 
@@ -39,8 +39,31 @@ pub(crate) fn author() -> String {
 /// `forebay branch`
 ///
 /// # Errors
-/// If the name is taken or no name, or `--from` is no version.
-pub(crate) fn branch(args: &Name) -> Result<i32> {
+/// If the name is taken or no name, there is no such branch, or `--from` is no version.
+pub(crate) fn branch(args: &Branch) -> Result<i32> {
+    let Branch { name: Name { target, name, .. }, rename_to, delete, undelete } = args;
+    let lake = open(target)?;
+    let (what, line) = match rename_to {
+        Some(to) => {
+            runtime()?.block_on(lake.rename_branch(name, to))?;
+            ("renamed", format!("branch '{name}' is now '{to}'"))
+        }
+        None if *delete => {
+            runtime()?.block_on(lake.delete_branch(name))?;
+            ("deleted", format!("branch '{name}' deleted; --undelete brings it back"))
+        }
+        None if *undelete => {
+            let commit = runtime()?.block_on(lake.undelete_branch(name))?.id();
+            ("undeleted", format!("branch '{name}' at commit {commit}"))
+        }
+        None => return make_branch(&args.name),
+    };
+    let document = json!({ "branch": rename_to.as_ref().unwrap_or(name), "done": what });
+    Output::new(target.json).result(&document, |out| out.line(line))?;
+    Ok(0)
+}
+
+fn make_branch(args: &Name) -> Result<i32> {
     let lake = open(&args.target)?;
     let commit = runtime()?.block_on(async {
         let from = version(&lake, &args.from).await?;

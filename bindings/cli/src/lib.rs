@@ -7,13 +7,17 @@
 //! | `verify` | reads every byte and checks it |
 //! | `branch`, `tag` | name versions |
 //! | `merge`, `revert`, `diff` | bring branches together, undo commits, show what differs |
+//! | `clone`, `push`, `pull` | copy between lakes |
+//! | `gc` | deletes what nothing leads to |
 //!
 //! Results go to standard output, as text or with `--json` as one document; progress and complaints go to standard
 //! error. A failure is one line there and exit code 1; wrong usage is exit code 2.
 
 mod args;
+mod copies;
 mod create;
 mod error;
+mod gc;
 mod head;
 mod human;
 mod ingest;
@@ -66,5 +70,9 @@ fn dispatch(command: &Command) -> Result<i32> {
         Command::Merge(args) => merge::merge(args),
         Command::Revert(args) => merge::revert(args),
         Command::Diff(args) => merge::diff(args),
+        Command::Gc(args) => gc::gc(args),
+        Command::Clone(args) => copies::clone(args),
+        Command::Push(args) => copies::push(args),
+        Command::Pull(args) => copies::pull(args),
     }
 }

@@ -2,7 +2,7 @@
 
 use forebay_format::Column;
 use forebay_storage::runtime;
-use forebay_versioning::{MergeOptions, MergeOutcome, MergeReport, MergeSide, Policy, TableDiff};
+use forebay_versioning::{Lake, MergeOptions, MergeOutcome, MergeReport, MergeSide, Policy, RowChanges, TableDiff};
 use serde_json::{Value, json};
 
 use crate::{
@@ -84,12 +84,39 @@ fn show(target: &Target, branch: &str, how: &How, report: &MergeReport) -> Resul
 /// If there is no lake or version.
 pub(crate) fn diff(args: &Diff) -> Result<i32> {
     let lake = lake::open(&args.target)?;
+    if let Some(table) = &args.rows {
+        return rows(args, &lake, table);
+    }
     let diffs = runtime()?.block_on(async {
         let (before, after) = (lake::version(&lake, &args.before).await?, lake::version(&lake, &args.after).await?);
         Ok::<_, crate::Error>(lake.diff(&before, &after).await?)
     })?;
     let document = json!({ "tables": diffs.iter().map(describe).collect::<Vec<_>>() });
     Output::new(args.target.json).result(&document, |out| diffs.iter().try_for_each(|diff| out.line(line(diff))))?;
+    Ok(0)
+}
+
+/// Shows rows as they are found, however many there are: with `--json` a document a line.
+fn rows(args: &Diff, lake: &Lake, table: &str) -> Result<i32> {
+    let mut diff = runtime()?.block_on(async {
+        let (before, after) = (lake::version(lake, &args.before).await?, lake::version(lake, &args.after).await?);
+        Ok::<_, crate::Error>(lake.diff_rows(&before, &after, table).await?)
+    })?;
+    let mut out = Output::new(false);
+    while let Some(RowChanges { added, deleted, changed, .. }) = runtime()?.block_on(diff.next())? {
+        for (sign, what, rows) in [("+", "added", added), ("-", "deleted", deleted)] {
+            for row in rows {
+                let document = json!({ "row": row.to_string(), "change": what });
+                out.line(if args.target.json { document.to_string() } else { format!("{sign} {row}") })?;
+            }
+        }
+        for (old, new, columns) in changed {
+            let (old, new) = (old.to_string(), new.to_string());
+            let document = json!({ "row": new, "change": "changed", "before": old, "columns": columns });
+            let line = format!("~ {new}: {}", columns.join(", "));
+            out.line(if args.target.json { document.to_string() } else { line })?;
+        }
+    }
     Ok(0)
 }
 

@@ -94,7 +94,10 @@ pub(crate) fn ls(args: &Ls) -> Result<i32> {
 /// If there is no lake or no such version.
 pub(crate) fn log(args: &Log) -> Result<i32> {
     let lake = lake::open(&args.target)?;
-    let commits = runtime()?.block_on(lake.log(&args.version.at(), args.limit))?;
+    let mut commits = runtime()?.block_on(lake.log(&args.version.at(), args.limit))?;
+    if let Some(table) = &args.table {
+        commits.retain(|commit| commit.changes.iter().any(|change| table_name(commit, change) == *table));
+    }
     let document = json!({ "commits": commits.iter().map(describe_commit).collect::<Vec<_>>() });
     Output::new(args.target.json).result(&document, |out| {
         commits.iter().try_for_each(|commit| {

@@ -211,9 +211,14 @@ fn of_version(error: &VersionError) -> &'static str {
         VersionError::UnknownTable { .. } => "UnknownTableError",
         VersionError::InvalidName { .. } | VersionError::Misuse { .. } => "ArgumentError",
         VersionError::DuplicateKey { .. } => "DataError",
-        VersionError::Conflict { .. } | VersionError::Contention { .. } | VersionError::OutcomeUnknown { .. } => {
-            "ConflictError"
-        }
+        VersionError::Conflict { .. }
+        | VersionError::Contention { .. }
+        | VersionError::OutcomeUnknown { .. }
+        | VersionError::Fenced { .. }
+        | VersionError::NotFastForward { .. }
+        | VersionError::Collecting { .. }
+        | VersionError::CalledOff { .. } => "ConflictError",
+        VersionError::Collected { .. } | VersionError::Expired { .. } => "UnknownVersionError",
         VersionError::NothingToCommit { .. } => "NothingToCommitError",
         VersionError::Object { source, .. } => match of_format(source) {
             "DataError" => "CorruptError", // A limit that bytes in the lake break, not the caller's data.

@@ -262,7 +262,7 @@ class Lake:
 
     def branch(self, name: str) -> Table:
         entry = self._entry(name)
-        need(entry.text(0) in ("create", "commit", "noop", "reset"), f"no branch '{name}'")
+        need(entry.text(0) in ("create", "commit", "noop", "reset", "fence"), f"no branch '{name}'")
         return payload(entry.bytes(3), b"CMIT")
 
     def tag(self, name: str) -> Table:

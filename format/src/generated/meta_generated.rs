@@ -2492,6 +2492,7 @@ impl<'a> RefEntry<'a> {
   pub const VT_COMMIT: ::flatbuffers::VOffsetT = 8;
   pub const VT_EMBEDDED: ::flatbuffers::VOffsetT = 10;
   pub const VT_TIME: ::flatbuffers::VOffsetT = 12;
+  pub const VT_EPOCH: ::flatbuffers::VOffsetT = 14;
 
   #[inline]
   pub unsafe fn init_from_table(table: ::flatbuffers::Table<'a>) -> Self {
@@ -2503,6 +2504,7 @@ impl<'a> RefEntry<'a> {
     args: &'args RefEntryArgs<'args>
   ) -> ::flatbuffers::WIPOffset<RefEntry<'bldr>> {
     let mut builder = RefEntryBuilder::new(_fbb);
+    builder.add_epoch(args.epoch);
     builder.add_time(args.time);
     builder.add_nonce(args.nonce);
     if let Some(x) = args.embedded { builder.add_embedded(x); }
@@ -2547,6 +2549,13 @@ impl<'a> RefEntry<'a> {
     // which contains a valid value in this slot
     unsafe { self._tab.get::<i64>(RefEntry::VT_TIME, Some(0)).unwrap()}
   }
+  #[inline]
+  pub fn epoch(&self) -> u64 {
+    // Safety:
+    // Created from valid Table for this object
+    // which contains a valid value in this slot
+    unsafe { self._tab.get::<u64>(RefEntry::VT_EPOCH, Some(0)).unwrap()}
+  }
 }
 
 impl ::flatbuffers::Verifiable for RefEntry<'_> {
@@ -2560,6 +2569,7 @@ impl ::flatbuffers::Verifiable for RefEntry<'_> {
      .visit_field::<::flatbuffers::ForwardsUOffset<Pointer>>("commit", Self::VT_COMMIT, true)?
      .visit_field::<::flatbuffers::ForwardsUOffset<::flatbuffers::Vector<'_, u8>>>("embedded", Self::VT_EMBEDDED, true)?
      .visit_field::<i64>("time", Self::VT_TIME, false)?
+     .visit_field::<u64>("epoch", Self::VT_EPOCH, false)?
      .finish();
     Ok(())
   }
@@ -2570,6 +2580,7 @@ pub struct RefEntryArgs<'a> {
     pub commit: Option<::flatbuffers::WIPOffset<Pointer<'a>>>,
     pub embedded: Option<::flatbuffers::WIPOffset<::flatbuffers::Vector<'a, u8>>>,
     pub time: i64,
+    pub epoch: u64,
 }
 impl<'a> Default for RefEntryArgs<'a> {
   #[inline]
@@ -2580,6 +2591,7 @@ impl<'a> Default for RefEntryArgs<'a> {
       commit: None, // required field
       embedded: None, // required field
       time: 0,
+      epoch: 0,
     }
   }
 }
@@ -2610,6 +2622,10 @@ impl<'a: 'b, 'b, A: ::flatbuffers::Allocator + 'a> RefEntryBuilder<'a, 'b, A> {
     self.fbb_.push_slot::<i64>(RefEntry::VT_TIME, time, 0);
   }
   #[inline]
+  pub fn add_epoch(&mut self, epoch: u64) {
+    self.fbb_.push_slot::<u64>(RefEntry::VT_EPOCH, epoch, 0);
+  }
+  #[inline]
   pub fn new(_fbb: &'b mut ::flatbuffers::FlatBufferBuilder<'a, A>) -> RefEntryBuilder<'a, 'b, A> {
     let start = _fbb.start_table();
     RefEntryBuilder {
@@ -2635,6 +2651,7 @@ impl ::core::fmt::Debug for RefEntry<'_> {
       ds.field("commit", &self.commit());
       ds.field("embedded", &self.embedded());
       ds.field("time", &self.time());
+      ds.field("epoch", &self.epoch());
       ds.finish()
   }
 }
@@ -2785,6 +2802,388 @@ impl ::core::fmt::Debug for Tag<'_> {
       ds.field("embedded", &self.embedded());
       ds.field("author", &self.author());
       ds.field("time", &self.time());
+      ds.finish()
+  }
+}
+pub enum PinOffset {}
+#[derive(Copy, Clone, PartialEq)]
+
+pub struct Pin<'a> {
+  pub _tab: ::flatbuffers::Table<'a>,
+}
+
+impl<'a> ::flatbuffers::Follow<'a> for Pin<'a> {
+  type Inner = Pin<'a>;
+  #[inline]
+  unsafe fn follow(buf: &'a [u8], loc: usize) -> Self::Inner {
+    Self { _tab: unsafe { ::flatbuffers::Table::new(buf, loc) } }
+  }
+}
+
+impl<'a> Pin<'a> {
+  pub const VT_ID: ::flatbuffers::VOffsetT = 4;
+  pub const VT_COMMITS: ::flatbuffers::VOffsetT = 6;
+  pub const VT_LEASE: ::flatbuffers::VOffsetT = 8;
+  pub const VT_SINCE: ::flatbuffers::VOffsetT = 10;
+  pub const VT_ORPHANS: ::flatbuffers::VOffsetT = 12;
+  pub const VT_HOLDER: ::flatbuffers::VOffsetT = 14;
+
+  #[inline]
+  pub unsafe fn init_from_table(table: ::flatbuffers::Table<'a>) -> Self {
+    Pin { _tab: table }
+  }
+  #[allow(unused_mut)]
+  pub fn create<'bldr: 'args, 'args: 'mut_bldr, 'mut_bldr, A: ::flatbuffers::Allocator + 'bldr>(
+    _fbb: &'mut_bldr mut ::flatbuffers::FlatBufferBuilder<'bldr, A>,
+    args: &'args PinArgs<'args>
+  ) -> ::flatbuffers::WIPOffset<Pin<'bldr>> {
+    let mut builder = PinBuilder::new(_fbb);
+    builder.add_since(args.since);
+    builder.add_lease(args.lease);
+    if let Some(x) = args.holder { builder.add_holder(x); }
+    if let Some(x) = args.commits { builder.add_commits(x); }
+    if let Some(x) = args.id { builder.add_id(x); }
+    builder.add_orphans(args.orphans);
+    builder.finish()
+  }
+
+
+  #[inline]
+  pub fn id(&self) -> ::flatbuffers::Vector<'a, u8> {
+    // Safety:
+    // Created from valid Table for this object
+    // which contains a valid value in this slot
+    unsafe { self._tab.get::<::flatbuffers::ForwardsUOffset<::flatbuffers::Vector<'a, u8>>>(Pin::VT_ID, None).unwrap()}
+  }
+  #[inline]
+  pub fn commits(&self) -> Option<::flatbuffers::Vector<'a, ::flatbuffers::ForwardsUOffset<Pointer<'a>>>> {
+    // Safety:
+    // Created from valid Table for this object
+    // which contains a valid value in this slot
+    unsafe { self._tab.get::<::flatbuffers::ForwardsUOffset<::flatbuffers::Vector<'a, ::flatbuffers::ForwardsUOffset<Pointer>>>>(Pin::VT_COMMITS, None)}
+  }
+  #[inline]
+  pub fn lease(&self) -> u64 {
+    // Safety:
+    // Created from valid Table for this object
+    // which contains a valid value in this slot
+    unsafe { self._tab.get::<u64>(Pin::VT_LEASE, Some(0)).unwrap()}
+  }
+  #[inline]
+  pub fn since(&self) -> i64 {
+    // Safety:
+    // Created from valid Table for this object
+    // which contains a valid value in this slot
+    unsafe { self._tab.get::<i64>(Pin::VT_SINCE, Some(0)).unwrap()}
+  }
+  #[inline]
+  pub fn orphans(&self) -> bool {
+    // Safety:
+    // Created from valid Table for this object
+    // which contains a valid value in this slot
+    unsafe { self._tab.get::<bool>(Pin::VT_ORPHANS, Some(false)).unwrap()}
+  }
+  #[inline]
+  pub fn holder(&self) -> &'a str {
+    // Safety:
+    // Created from valid Table for this object
+    // which contains a valid value in this slot
+    unsafe { self._tab.get::<::flatbuffers::ForwardsUOffset<&str>>(Pin::VT_HOLDER, None).unwrap()}
+  }
+}
+
+impl ::flatbuffers::Verifiable for Pin<'_> {
+  #[inline]
+  fn run_verifier(
+    v: &mut ::flatbuffers::Verifier, pos: usize
+  ) -> Result<(), ::flatbuffers::InvalidFlatbuffer> {
+    v.visit_table(pos)?
+     .visit_field::<::flatbuffers::ForwardsUOffset<::flatbuffers::Vector<'_, u8>>>("id", Self::VT_ID, true)?
+     .visit_field::<::flatbuffers::ForwardsUOffset<::flatbuffers::Vector<'_, ::flatbuffers::ForwardsUOffset<Pointer>>>>("commits", Self::VT_COMMITS, false)?
+     .visit_field::<u64>("lease", Self::VT_LEASE, false)?
+     .visit_field::<i64>("since", Self::VT_SINCE, false)?
+     .visit_field::<bool>("orphans", Self::VT_ORPHANS, false)?
+     .visit_field::<::flatbuffers::ForwardsUOffset<&str>>("holder", Self::VT_HOLDER, true)?
+     .finish();
+    Ok(())
+  }
+}
+pub struct PinArgs<'a> {
+    pub id: Option<::flatbuffers::WIPOffset<::flatbuffers::Vector<'a, u8>>>,
+    pub commits: Option<::flatbuffers::WIPOffset<::flatbuffers::Vector<'a, ::flatbuffers::ForwardsUOffset<Pointer<'a>>>>>,
+    pub lease: u64,
+    pub since: i64,
+    pub orphans: bool,
+    pub holder: Option<::flatbuffers::WIPOffset<&'a str>>,
+}
+impl<'a> Default for PinArgs<'a> {
+  #[inline]
+  fn default() -> Self {
+    PinArgs {
+      id: None, // required field
+      commits: None,
+      lease: 0,
+      since: 0,
+      orphans: false,
+      holder: None, // required field
+    }
+  }
+}
+
+pub struct PinBuilder<'a: 'b, 'b, A: ::flatbuffers::Allocator + 'a> {
+  fbb_: &'b mut ::flatbuffers::FlatBufferBuilder<'a, A>,
+  start_: ::flatbuffers::WIPOffset<::flatbuffers::TableUnfinishedWIPOffset>,
+}
+impl<'a: 'b, 'b, A: ::flatbuffers::Allocator + 'a> PinBuilder<'a, 'b, A> {
+  #[inline]
+  pub fn add_id(&mut self, id: ::flatbuffers::WIPOffset<::flatbuffers::Vector<'b , u8>>) {
+    self.fbb_.push_slot_always::<::flatbuffers::WIPOffset<_>>(Pin::VT_ID, id);
+  }
+  #[inline]
+  pub fn add_commits(&mut self, commits: ::flatbuffers::WIPOffset<::flatbuffers::Vector<'b , ::flatbuffers::ForwardsUOffset<Pointer<'b >>>>) {
+    self.fbb_.push_slot_always::<::flatbuffers::WIPOffset<_>>(Pin::VT_COMMITS, commits);
+  }
+  #[inline]
+  pub fn add_lease(&mut self, lease: u64) {
+    self.fbb_.push_slot::<u64>(Pin::VT_LEASE, lease, 0);
+  }
+  #[inline]
+  pub fn add_since(&mut self, since: i64) {
+    self.fbb_.push_slot::<i64>(Pin::VT_SINCE, since, 0);
+  }
+  #[inline]
+  pub fn add_orphans(&mut self, orphans: bool) {
+    self.fbb_.push_slot::<bool>(Pin::VT_ORPHANS, orphans, false);
+  }
+  #[inline]
+  pub fn add_holder(&mut self, holder: ::flatbuffers::WIPOffset<&'b  str>) {
+    self.fbb_.push_slot_always::<::flatbuffers::WIPOffset<_>>(Pin::VT_HOLDER, holder);
+  }
+  #[inline]
+  pub fn new(_fbb: &'b mut ::flatbuffers::FlatBufferBuilder<'a, A>) -> PinBuilder<'a, 'b, A> {
+    let start = _fbb.start_table();
+    PinBuilder {
+      fbb_: _fbb,
+      start_: start,
+    }
+  }
+  #[inline]
+  pub fn finish(self) -> ::flatbuffers::WIPOffset<Pin<'a>> {
+    let o = self.fbb_.end_table(self.start_);
+    self.fbb_.required(o, Pin::VT_ID,"id");
+    self.fbb_.required(o, Pin::VT_HOLDER,"holder");
+    ::flatbuffers::WIPOffset::new(o.value())
+  }
+}
+
+impl ::core::fmt::Debug for Pin<'_> {
+  fn fmt(&self, f: &mut ::core::fmt::Formatter<'_>) -> ::core::fmt::Result {
+    let mut ds = f.debug_struct("Pin");
+      ds.field("id", &self.id());
+      ds.field("commits", &self.commits());
+      ds.field("lease", &self.lease());
+      ds.field("since", &self.since());
+      ds.field("orphans", &self.orphans());
+      ds.field("holder", &self.holder());
+      ds.finish()
+  }
+}
+pub enum GcRecordOffset {}
+#[derive(Copy, Clone, PartialEq)]
+
+pub struct GcRecord<'a> {
+  pub _tab: ::flatbuffers::Table<'a>,
+}
+
+impl<'a> ::flatbuffers::Follow<'a> for GcRecord<'a> {
+  type Inner = GcRecord<'a>;
+  #[inline]
+  unsafe fn follow(buf: &'a [u8], loc: usize) -> Self::Inner {
+    Self { _tab: unsafe { ::flatbuffers::Table::new(buf, loc) } }
+  }
+}
+
+impl<'a> GcRecord<'a> {
+  pub const VT_STEP: ::flatbuffers::VOffsetT = 4;
+  pub const VT_NONCE: ::flatbuffers::VOffsetT = 6;
+  pub const VT_GRACE: ::flatbuffers::VOffsetT = 8;
+  pub const VT_PINS: ::flatbuffers::VOffsetT = 10;
+  pub const VT_DROPPED: ::flatbuffers::VOffsetT = 12;
+  pub const VT_EXPIRED: ::flatbuffers::VOffsetT = 14;
+  pub const VT_CALLED_OFF: ::flatbuffers::VOffsetT = 16;
+
+  #[inline]
+  pub unsafe fn init_from_table(table: ::flatbuffers::Table<'a>) -> Self {
+    GcRecord { _tab: table }
+  }
+  #[allow(unused_mut)]
+  pub fn create<'bldr: 'args, 'args: 'mut_bldr, 'mut_bldr, A: ::flatbuffers::Allocator + 'bldr>(
+    _fbb: &'mut_bldr mut ::flatbuffers::FlatBufferBuilder<'bldr, A>,
+    args: &'args GcRecordArgs<'args>
+  ) -> ::flatbuffers::WIPOffset<GcRecord<'bldr>> {
+    let mut builder = GcRecordBuilder::new(_fbb);
+    builder.add_grace(args.grace);
+    builder.add_nonce(args.nonce);
+    if let Some(x) = args.expired { builder.add_expired(x); }
+    if let Some(x) = args.dropped { builder.add_dropped(x); }
+    if let Some(x) = args.pins { builder.add_pins(x); }
+    if let Some(x) = args.step { builder.add_step(x); }
+    builder.add_called_off(args.called_off);
+    builder.finish()
+  }
+
+
+  #[inline]
+  pub fn step(&self) -> &'a str {
+    // Safety:
+    // Created from valid Table for this object
+    // which contains a valid value in this slot
+    unsafe { self._tab.get::<::flatbuffers::ForwardsUOffset<&str>>(GcRecord::VT_STEP, None).unwrap()}
+  }
+  #[inline]
+  pub fn nonce(&self) -> u64 {
+    // Safety:
+    // Created from valid Table for this object
+    // which contains a valid value in this slot
+    unsafe { self._tab.get::<u64>(GcRecord::VT_NONCE, Some(0)).unwrap()}
+  }
+  #[inline]
+  pub fn grace(&self) -> u64 {
+    // Safety:
+    // Created from valid Table for this object
+    // which contains a valid value in this slot
+    unsafe { self._tab.get::<u64>(GcRecord::VT_GRACE, Some(0)).unwrap()}
+  }
+  #[inline]
+  pub fn pins(&self) -> Option<::flatbuffers::Vector<'a, u8>> {
+    // Safety:
+    // Created from valid Table for this object
+    // which contains a valid value in this slot
+    unsafe { self._tab.get::<::flatbuffers::ForwardsUOffset<::flatbuffers::Vector<'a, u8>>>(GcRecord::VT_PINS, None)}
+  }
+  #[inline]
+  pub fn dropped(&self) -> Option<::flatbuffers::Vector<'a, u8>> {
+    // Safety:
+    // Created from valid Table for this object
+    // which contains a valid value in this slot
+    unsafe { self._tab.get::<::flatbuffers::ForwardsUOffset<::flatbuffers::Vector<'a, u8>>>(GcRecord::VT_DROPPED, None)}
+  }
+  #[inline]
+  pub fn expired(&self) -> Option<::flatbuffers::Vector<'a, u8>> {
+    // Safety:
+    // Created from valid Table for this object
+    // which contains a valid value in this slot
+    unsafe { self._tab.get::<::flatbuffers::ForwardsUOffset<::flatbuffers::Vector<'a, u8>>>(GcRecord::VT_EXPIRED, None)}
+  }
+  #[inline]
+  pub fn called_off(&self) -> bool {
+    // Safety:
+    // Created from valid Table for this object
+    // which contains a valid value in this slot
+    unsafe { self._tab.get::<bool>(GcRecord::VT_CALLED_OFF, Some(false)).unwrap()}
+  }
+}
+
+impl ::flatbuffers::Verifiable for GcRecord<'_> {
+  #[inline]
+  fn run_verifier(
+    v: &mut ::flatbuffers::Verifier, pos: usize
+  ) -> Result<(), ::flatbuffers::InvalidFlatbuffer> {
+    v.visit_table(pos)?
+     .visit_field::<::flatbuffers::ForwardsUOffset<&str>>("step", Self::VT_STEP, true)?
+     .visit_field::<u64>("nonce", Self::VT_NONCE, false)?
+     .visit_field::<u64>("grace", Self::VT_GRACE, false)?
+     .visit_field::<::flatbuffers::ForwardsUOffset<::flatbuffers::Vector<'_, u8>>>("pins", Self::VT_PINS, false)?
+     .visit_field::<::flatbuffers::ForwardsUOffset<::flatbuffers::Vector<'_, u8>>>("dropped", Self::VT_DROPPED, false)?
+     .visit_field::<::flatbuffers::ForwardsUOffset<::flatbuffers::Vector<'_, u8>>>("expired", Self::VT_EXPIRED, false)?
+     .visit_field::<bool>("called_off", Self::VT_CALLED_OFF, false)?
+     .finish();
+    Ok(())
+  }
+}
+pub struct GcRecordArgs<'a> {
+    pub step: Option<::flatbuffers::WIPOffset<&'a str>>,
+    pub nonce: u64,
+    pub grace: u64,
+    pub pins: Option<::flatbuffers::WIPOffset<::flatbuffers::Vector<'a, u8>>>,
+    pub dropped: Option<::flatbuffers::WIPOffset<::flatbuffers::Vector<'a, u8>>>,
+    pub expired: Option<::flatbuffers::WIPOffset<::flatbuffers::Vector<'a, u8>>>,
+    pub called_off: bool,
+}
+impl<'a> Default for GcRecordArgs<'a> {
+  #[inline]
+  fn default() -> Self {
+    GcRecordArgs {
+      step: None, // required field
+      nonce: 0,
+      grace: 0,
+      pins: None,
+      dropped: None,
+      expired: None,
+      called_off: false,
+    }
+  }
+}
+
+pub struct GcRecordBuilder<'a: 'b, 'b, A: ::flatbuffers::Allocator + 'a> {
+  fbb_: &'b mut ::flatbuffers::FlatBufferBuilder<'a, A>,
+  start_: ::flatbuffers::WIPOffset<::flatbuffers::TableUnfinishedWIPOffset>,
+}
+impl<'a: 'b, 'b, A: ::flatbuffers::Allocator + 'a> GcRecordBuilder<'a, 'b, A> {
+  #[inline]
+  pub fn add_step(&mut self, step: ::flatbuffers::WIPOffset<&'b  str>) {
+    self.fbb_.push_slot_always::<::flatbuffers::WIPOffset<_>>(GcRecord::VT_STEP, step);
+  }
+  #[inline]
+  pub fn add_nonce(&mut self, nonce: u64) {
+    self.fbb_.push_slot::<u64>(GcRecord::VT_NONCE, nonce, 0);
+  }
+  #[inline]
+  pub fn add_grace(&mut self, grace: u64) {
+    self.fbb_.push_slot::<u64>(GcRecord::VT_GRACE, grace, 0);
+  }
+  #[inline]
+  pub fn add_pins(&mut self, pins: ::flatbuffers::WIPOffset<::flatbuffers::Vector<'b , u8>>) {
+    self.fbb_.push_slot_always::<::flatbuffers::WIPOffset<_>>(GcRecord::VT_PINS, pins);
+  }
+  #[inline]
+  pub fn add_dropped(&mut self, dropped: ::flatbuffers::WIPOffset<::flatbuffers::Vector<'b , u8>>) {
+    self.fbb_.push_slot_always::<::flatbuffers::WIPOffset<_>>(GcRecord::VT_DROPPED, dropped);
+  }
+  #[inline]
+  pub fn add_expired(&mut self, expired: ::flatbuffers::WIPOffset<::flatbuffers::Vector<'b , u8>>) {
+    self.fbb_.push_slot_always::<::flatbuffers::WIPOffset<_>>(GcRecord::VT_EXPIRED, expired);
+  }
+  #[inline]
+  pub fn add_called_off(&mut self, called_off: bool) {
+    self.fbb_.push_slot::<bool>(GcRecord::VT_CALLED_OFF, called_off, false);
+  }
+  #[inline]
+  pub fn new(_fbb: &'b mut ::flatbuffers::FlatBufferBuilder<'a, A>) -> GcRecordBuilder<'a, 'b, A> {
+    let start = _fbb.start_table();
+    GcRecordBuilder {
+      fbb_: _fbb,
+      start_: start,
+    }
+  }
+  #[inline]
+  pub fn finish(self) -> ::flatbuffers::WIPOffset<GcRecord<'a>> {
+    let o = self.fbb_.end_table(self.start_);
+    self.fbb_.required(o, GcRecord::VT_STEP,"step");
+    ::flatbuffers::WIPOffset::new(o.value())
+  }
+}
+
+impl ::core::fmt::Debug for GcRecord<'_> {
+  fn fmt(&self, f: &mut ::core::fmt::Formatter<'_>) -> ::core::fmt::Result {
+    let mut ds = f.debug_struct("GcRecord");
+      ds.field("step", &self.step());
+      ds.field("nonce", &self.nonce());
+      ds.field("grace", &self.grace());
+      ds.field("pins", &self.pins());
+      ds.field("dropped", &self.dropped());
+      ds.field("expired", &self.expired());
+      ds.field("called_off", &self.called_off());
       ds.finish()
   }
 }

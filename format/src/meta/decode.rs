@@ -97,11 +97,12 @@ impl RefEntry {
             "noop" => RefKind::Noop,
             "reset" => RefKind::Reset,
             "delete" => RefKind::Delete,
+            "fence" => RefKind::Fence,
             other => return unsupported(what, format!("entries of kind '{other}'")),
         };
         let (commit, embedded) = (pointer(what, entry.commit())?, entry.embedded().bytes().to_vec());
         commit.check(&embedded)?;
-        Ok(Self { kind, nonce: entry.nonce(), commit, embedded, time: entry.time() })
+        Ok(Self { kind, nonce: entry.nonce(), commit, embedded, time: entry.time(), epoch: entry.epoch() })
     }
 }
 
@@ -119,22 +120,25 @@ impl Tag {
     }
 }
 
-fn payload<'a, T>(what: &str, kind: [u8; 4], bytes: &'a [u8]) -> Result<T::Inner>
+pub(super) fn payload<'a, T>(what: &str, kind: [u8; 4], bytes: &'a [u8]) -> Result<T::Inner>
 where
     T: 'a + Follow<'a> + Verifiable,
 {
     root::<T>(what, 32, open(what, kind, bytes)?)
 }
 
-fn corrupt<T>(what: &str, reason: impl Into<String>) -> Result<T> {
+pub(super) fn corrupt<T>(what: &str, reason: impl Into<String>) -> Result<T> {
     Err(Error::Corrupt { what: what.to_owned(), offset: 0, reason: reason.into() })
 }
 
-fn unsupported<T>(what: &str, needs: String) -> Result<T> {
+pub(super) fn unsupported<T>(what: &str, needs: String) -> Result<T> {
     Err(Error::Unsupported { what: what.to_owned(), needs })
 }
 
-fn list<'a, T, U>(tables: Option<Vector<'a, ForwardsUOffset<T>>>, one: impl Fn(T) -> Result<U>) -> Result<Vec<U>>
+pub(super) fn list<'a, T, U>(
+    tables: Option<Vector<'a, ForwardsUOffset<T>>>,
+    one: impl Fn(T) -> Result<U>,
+) -> Result<Vec<U>>
 where
     T: Follow<'a, Inner = T> + 'a,
 {
@@ -148,7 +152,7 @@ pub(crate) fn id<T>(what: &str, bytes: Vector<'_, u8>) -> Result<Id<T>> {
     }
 }
 
-fn pointer(what: &str, pointer: fb::Pointer<'_>) -> Result<Pointer> {
+pub(super) fn pointer(what: &str, pointer: fb::Pointer<'_>) -> Result<Pointer> {
     let Ok(hash) = pointer.hash().bytes().try_into() else {
         return corrupt(what, format!("a hash has {} bytes instead of 32", pointer.hash().len()));
     };

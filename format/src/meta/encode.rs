@@ -15,8 +15,8 @@ use crate::{
     generated::meta as fb,
 };
 
-type Builder = FlatBufferBuilder<'static>;
-type Tables<T> = WIPOffset<Vector<'static, ForwardsUOffset<T>>>;
+pub(super) type Builder = FlatBufferBuilder<'static>;
+pub(super) type Tables<T> = WIPOffset<Vector<'static, ForwardsUOffset<T>>>;
 
 impl LakeMarker {
     /// Its bytes.
@@ -108,6 +108,7 @@ impl RefEntry {
             RefKind::Noop => "noop",
             RefKind::Reset => "reset",
             RefKind::Delete => "delete",
+            RefKind::Fence => "fence",
         };
         let args = fb::RefEntryArgs {
             kind: Some(b.create_string(kind)),
@@ -115,6 +116,7 @@ impl RefEntry {
             commit: Some(pointer(&mut b, &self.commit)),
             embedded: Some(b.create_vector(&self.embedded)),
             time: self.time,
+            epoch: self.epoch,
         };
         let root = fb::RefEntry::create(&mut b, &args);
         finish("ref entry", KIND_REF, 0, b, root)
@@ -154,13 +156,23 @@ fn features_of_root(root: &TableRoot) -> u64 {
     inline.fold(key, |all, features| all | features)
 }
 
-fn finish<T>(what: &str, kind: [u8; 4], features: u64, mut builder: Builder, root: WIPOffset<T>) -> Result<Vec<u8>> {
+pub(super) fn finish<T>(
+    what: &str,
+    kind: [u8; 4],
+    features: u64,
+    mut builder: Builder,
+    root: WIPOffset<T>,
+) -> Result<Vec<u8>> {
     builder.finish_minimal(root);
     seal(what, kind, features, builder.finished_data())
 }
 
 /// A vector of tables, or nothing when it is empty.
-fn list<S, T>(b: &mut Builder, items: &[S], one: impl Fn(&mut Builder, &S) -> WIPOffset<T>) -> Option<Tables<T>> {
+pub(super) fn list<S, T>(
+    b: &mut Builder,
+    items: &[S],
+    one: impl Fn(&mut Builder, &S) -> WIPOffset<T>,
+) -> Option<Tables<T>> {
     if items.is_empty() {
         return None;
     }
@@ -168,7 +180,7 @@ fn list<S, T>(b: &mut Builder, items: &[S], one: impl Fn(&mut Builder, &S) -> WI
     Some(b.create_vector(&offsets))
 }
 
-fn pointer<'a>(b: &mut FlatBufferBuilder<'a>, pointer: &Pointer) -> WIPOffset<fb::Pointer<'a>> {
+pub(super) fn pointer<'a>(b: &mut FlatBufferBuilder<'a>, pointer: &Pointer) -> WIPOffset<fb::Pointer<'a>> {
     let id = Some(b.create_vector(pointer.id.as_bytes()));
     let hash = Some(b.create_vector(&pointer.hash));
     fb::Pointer::create(b, &fb::PointerArgs { id, length: pointer.length, hash })

@@ -5,9 +5,12 @@
 
 pub(crate) mod decode;
 pub(crate) mod encode;
+mod keep;
 mod pointer;
 
 use std::collections::BTreeMap;
+
+pub use keep::{GcRecord, Pin};
 
 use crate::{CommitId, FieldId, FileId, FragmentId, LakeId, ObjectId, RowSet, Schema, TableId};
 
@@ -18,6 +21,8 @@ const KIND_PAGE: [u8; 4] = *b"PAGE";
 const KIND_REF: [u8; 4] = *b"REFE";
 const KIND_ORIGINS: [u8; 4] = *b"ORIG";
 const KIND_TAG: [u8; 4] = *b"TAGG";
+const KIND_PIN: [u8; 4] = *b"PINN";
+const KIND_GC: [u8; 4] = *b"GCRC";
 
 /// A pointer to a metadata object `meta/<id>`: the graph of objects is a Merkle graph.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
@@ -249,6 +254,8 @@ pub struct RefEntry {
     pub embedded: Vec<u8>,
     /// When, in microseconds since 1970 UTC, by the writer's clock.
     pub time: i64,
+    /// No collection up to this one may drop the commit. Never less than that of the entry before.
+    pub epoch: u64,
 }
 
 /// What an entry of a branch's log does.
@@ -265,6 +272,9 @@ pub enum RefKind {
     Reset,
     /// Ends the branch, at its last commit. An entry of kind [`Create`](Self::Create) may follow.
     Delete,
+    /// Changes nothing, and says that a collection of garbage has begun: who loses a claim to it and took more time than
+    /// its grace must find his pin among those it honoured.
+    Fence,
 }
 
 /// A tag, `refs/tags/<name>`.

@@ -8,15 +8,16 @@ mod work;
 use std::collections::BTreeMap;
 
 use forebay_format::{
-    CommitId, FragmentId, Schema, TableId,
-    meta::{Change, Commit, RefKind, RootRef, TableEntry, TableRoot},
+    CommitId, FragmentId, PinId, Schema, TableId,
+    meta::{Change, Commit, RootRef, TableEntry, TableRoot},
 };
 
 pub use compact::CompactOptions;
 use work::Work;
 
 use crate::{
-    Conflict, ConflictKind, Error, Lake, Policy, Result, Snapshot, Table, TableWriter, Written, commit,
+    Conflict, ConflictKind, Error, Lake, Pin, Policy, Result, Snapshot, Table, TableWriter, Written, commit,
+    epochs::Begun,
     lake::now,
     manifest,
     merge::{self, change},
@@ -44,6 +45,9 @@ pub struct Transaction {
     written: Vec<Written>,
     works: BTreeMap<TableId, Work>,
     properties: BTreeMap<String, String>,
+    /// Since when its files are written.
+    begun: Begun,
+    pin: Option<PinId>,
 }
 
 /// Attempts to commit before a writer gives up; with pauses of up to half a second between them.
@@ -51,7 +55,10 @@ const ATTEMPTS: u32 = 1_000;
 
 impl Transaction {
     pub(crate) fn new(lake: Lake, base: Head, head: Head) -> Self {
+        let begun = Begun::now(head.epoch);
         Self {
+            begun,
+            pin: None,
             lake,
             base,
             head,
@@ -154,17 +161,25 @@ impl Transaction {
     pub async fn writer(&self, table: &str) -> Result<TableWriter> {
         let storage = self.lake.storage().clone();
         if let Some((_, id, root)) = self.created.iter().find(|(name, ..)| name == table) {
-            return Ok(TableWriter::new(storage, *id, root.schema.clone()));
+            return Ok(TableWriter::new(storage, *id, root.schema.clone(), self.begun));
         }
         let base = self.base();
         let entry = base.entry(table)?;
         let root = snapshot::root(&self.lake, base.id(), entry).await?;
-        Ok(TableWriter::new(storage, entry.id, root.schema))
+        Ok(TableWriter::new(storage, entry.id, root.schema, self.begun))
     }
 
     /// Adds rows that a [`TableWriter`] wrote; they follow the table's rows, in the order of the calls.
     pub fn append(&mut self, written: Written) {
+        self.begun = self.begun.earlier(written.begun);
         self.written.push(written);
+    }
+
+    /// Lets a pin, which was taken before anything was written, keep the files of this transaction, however long it takes.
+    /// Without one it must be committed within the grace of collections of garbage, or fails with [`Error::Fenced`] if
+    /// there was one.
+    pub fn hold(&mut self, pin: &Pin) {
+        self.pin = Some(pin.id());
     }
 
     /// Records a property of the commit, such as a run's id.
@@ -199,8 +214,8 @@ impl Transaction {
     /// # Errors
     /// [`Error::NothingToCommit`]; [`Error::Conflict`] or [`Error::TableExists`] if another commit changed what this one
     /// builds on; [`Error::DuplicateKey`]; [`Error::Contention`] if others won every attempt; in all these cases nothing
-    /// was committed. [`Error::OutcomeUnknown`] if the store would not say. And what the store reports.
-    pub async fn commit(self, message: &str, author: &str) -> Result<Snapshot> {
+    /// was committed; so also with [`Error::Fenced`]. [`Error::OutcomeUnknown`] if the store would not say. And what the store reports.
+    pub async fn commit(mut self, message: &str, author: &str) -> Result<Snapshot> {
         if self.is_empty() {
             return Err(Error::NothingToCommit { branch: self.base.branch });
         }
@@ -211,6 +226,9 @@ impl Transaction {
         // What the base becomes, made once; what others did meanwhile is merged with it.
         let mut mine: Option<Commit> = None;
         for attempt in 1..=ATTEMPTS {
+            if head.epoch > self.begun.epoch {
+                self.begun.survives(lake.storage(), &head.branch, head.epoch, self.pin).await?;
+            }
             let rebased = head.commit.id != self.base.commit.id;
             let (tables, changes) = if appends_only && (!rebased || !self.is_keyed(&head).await?) {
                 self.appended(&head).await?
@@ -236,7 +254,7 @@ impl Transaction {
                 changes,
                 properties: self.properties.clone(),
             };
-            if let Some(snapshot) = commit::publish(&lake, &head, RefKind::Commit, commit).await? {
+            if let Some(snapshot) = commit::publish(&lake, &head, commit, 0).await? {
                 return Ok(snapshot);
             }
             head = refs::overtaken(lake.storage(), &head, attempt).await?;

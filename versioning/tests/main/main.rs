@@ -4,8 +4,10 @@
 mod branches;
 mod changes;
 mod commits;
+mod copies;
 mod faults;
 mod flips;
+mod gc;
 mod machine;
 mod model;
 mod plain;
@@ -14,4 +16,5 @@ mod power;
 mod processes;
 #[cfg(feature = "s3-tests")]
 mod s3;
+mod schedule;
 mod support;

@@ -5,6 +5,7 @@ mod damage;
 mod images;
 mod ingest;
 mod inputs;
+mod keep;
 mod pixels;
 mod show;
 mod support;

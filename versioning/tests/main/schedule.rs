@@ -1,0 +1,324 @@
+//! Writers, branch makers, readers and collections at once, in orders that a seed chooses.
+//!
+//! Everything runs on one thread under a clock that jumps, and each request to the store takes a random time before and
+//! after its effect: a seed is an interleaving, and gives the same one each time. The store's clock runs beside that of the
+//! clients, which stands still.
+
+use std::{
+    collections::HashMap,
+    sync::{Arc, Mutex},
+    time::Duration,
+};
+
+use async_trait::async_trait;
+use forebay_storage::{
+    Options, Storage,
+    object_store::{
+        CopyOptions, GetOptions, GetResult, ListResult, MultipartUpload, ObjectMeta, ObjectStore, ObjectStoreExt as _,
+        PutMultipartOptions, PutOptions, PutPayload, PutResult, Result, path::Path,
+    },
+};
+use forebay_versioning::{At, CompactOptions, Error, GcOptions, Lake, MergeOptions};
+use futures::{StreamExt as _, TryStreamExt as _, stream::BoxStream};
+use rand::{RngExt as _, SeedableRng as _, rngs::StdRng};
+
+use crate::support::{append, lake, read, rows, write};
+
+/// A store with a clock of its own and slow, random requests.
+#[derive(Debug, Clone)]
+struct Slow {
+    inner: Arc<dyn ObjectStore>,
+    began: tokio::time::Instant,
+    state: Arc<Mutex<State>>,
+}
+
+#[derive(Debug)]
+struct State {
+    random: StdRng,
+    written: HashMap<Path, Duration>,
+    now: Duration,
+}
+
+impl std::fmt::Display for Slow {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        write!(f, "slow {}", self.inner)
+    }
+}
+
+impl Slow {
+    async fn pause(&self) {
+        let wait = self.state.lock().unwrap().random.random_range(0..40);
+        tokio::time::sleep(Duration::from_millis(wait)).await;
+        self.state.lock().unwrap().now = self.began.elapsed();
+    }
+
+    fn stamp(&self, mut meta: ObjectMeta) -> ObjectMeta {
+        // The store's year is another one than its clients'.
+        let written = self.state.lock().unwrap().written.get(&meta.location).copied().unwrap_or_default();
+        meta.last_modified = (std::time::UNIX_EPOCH + Duration::from_secs(1_000_000) + written).into();
+        meta
+    }
+
+    fn wrote(&self, path: &Path) {
+        let mut state = self.state.lock().unwrap();
+        let now = state.now;
+        state.written.insert(path.clone(), now);
+    }
+}
+
+#[async_trait]
+impl ObjectStore for Slow {
+    async fn put_opts(&self, path: &Path, payload: PutPayload, options: PutOptions) -> Result<PutResult> {
+        // Data files are written by threads, whose clock doesn't jump.
+        let data = path.as_ref().starts_with("data/");
+        if !data {
+            self.pause().await;
+        }
+        let result = self.inner.put_opts(path, payload, options).await;
+        if result.is_ok() {
+            self.wrote(path);
+        }
+        if !data {
+            self.pause().await;
+        }
+        result
+    }
+
+    async fn put_multipart_opts(&self, path: &Path, options: PutMultipartOptions) -> Result<Box<dyn MultipartUpload>> {
+        self.wrote(path);
+        self.inner.put_multipart_opts(path, options).await
+    }
+
+    async fn get_opts(&self, path: &Path, options: GetOptions) -> Result<GetResult> {
+        self.pause().await;
+        let mut result = self.inner.get_opts(path, options).await?;
+        result.meta = self.stamp(result.meta);
+        Ok(result)
+    }
+
+    fn delete_stream(&self, paths: BoxStream<'static, Result<Path>>) -> BoxStream<'static, Result<Path>> {
+        let this = self.clone();
+        let delete = move |path: Result<Path>| {
+            let this = this.clone();
+            async move {
+                let path = path?;
+                this.pause().await;
+                this.inner.delete(&path).await.map(|()| path)
+            }
+        };
+        paths.then(delete).boxed()
+    }
+
+    fn list(&self, prefix: Option<&Path>) -> BoxStream<'static, Result<ObjectMeta>> {
+        let (this, prefix) = (self.clone(), prefix.cloned());
+        let list = async move {
+            this.pause().await;
+            let found: Vec<_> = this.inner.list(prefix.as_ref()).try_collect().await?;
+            let found: Vec<_> = found.into_iter().map(|meta| Ok(this.stamp(meta))).collect();
+            this.pause().await;
+            Ok::<_, forebay_storage::object_store::Error>(futures::stream::iter(found))
+        };
+        futures::stream::once(list).try_flatten().boxed()
+    }
+
+    async fn list_with_delimiter(&self, prefix: Option<&Path>) -> Result<ListResult> {
+        self.pause().await;
+        self.inner.list_with_delimiter(prefix).await
+    }
+
+    async fn copy_opts(&self, from: &Path, to: &Path, options: CopyOptions) -> Result<()> {
+        self.inner.copy_opts(from, to, options).await
+    }
+}
+
+/// What became of the actors of a run, so that the runs as a whole are seen to have met what they are for.
+#[derive(Debug, Default)]
+struct Met {
+    commits: u64,
+    fenced: u64,
+    merged: u64,
+    collected: u64,
+    deleted: u64,
+    called_off: u64,
+    reads: u64,
+}
+
+async fn idle(random: &mut StdRng, most: u64) {
+    let wait = random.random_range(0..most);
+    tokio::time::sleep(Duration::from_millis(wait)).await;
+}
+
+/// Appends, with a pin or without, sometimes slowly.
+async fn writer(lake: &Lake, number: i64, mut random: StdRng) -> (Vec<i64>, Met) {
+    let (mut ids, mut met) = (Vec::new(), Met::default());
+    for commit in 0..4 {
+        idle(&mut random, 400).await;
+        let id = number * 1000 + commit;
+        let pin = match random.random_bool(0.4) {
+            true => Some(lake.pin(&At::default(), Duration::from_secs(60), "writer").await.unwrap().1),
+            false => None,
+        };
+        let mut transaction = lake.begin("main").await.unwrap();
+        if let Some(pin) = &pin {
+            transaction.hold(pin);
+        }
+        write(&mut transaction, &rows(id..id + 1)).await.unwrap();
+        idle(&mut random, 3000).await;
+        match transaction.commit("rows", "writer").await {
+            Ok(_) => {
+                ids.push(id);
+                met.commits += 1;
+            }
+            Err(Error::Fenced { .. }) => met.fenced += 1,
+            Err(error) => panic!("{error}"),
+        }
+        if let Some(pin) = pin {
+            pin.release().await;
+        }
+    }
+    (ids, met)
+}
+
+/// Makes branches, works on them, merges them and deletes them.
+async fn brancher(lake: &Lake, number: i64, mut random: StdRng) -> (Vec<i64>, Met) {
+    let (mut ids, mut met) = (Vec::new(), Met::default());
+    let mut kept: Option<forebay_format::CommitId> = None;
+    for round in 0..3 {
+        idle(&mut random, 500).await;
+        let (name, id) = (format!("b{number}-{round}"), number * 1000 + round);
+        // Sometimes from a commit that nothing may lead to by now.
+        let from = kept.filter(|_| random.random_bool(0.5)).map_or_else(At::default, At::Commit);
+        match lake.create_branch(&name, &from).await {
+            Ok(()) => {}
+            Err(Error::Collected { .. } | Error::UnknownCommit { .. } | Error::Expired { .. }) => {
+                met.collected += 1;
+                continue;
+            }
+            Err(error) => panic!("{error}"),
+        }
+        let snapshot = match append(lake, &name, id..id + 1).await {
+            Ok(snapshot) => snapshot,
+            Err(Error::Fenced { .. }) => {
+                met.fenced += 1;
+                continue;
+            }
+            Err(error) => panic!("{error}"),
+        };
+        idle(&mut random, 500).await;
+        if random.random_bool(0.5) {
+            lake.merge("main", &At::Branch(name.clone()), &MergeOptions::by("brancher")).await.unwrap();
+            ids.push(id);
+            met.merged += 1;
+        } else {
+            kept = Some(snapshot.id());
+        }
+        if random.random_bool(0.8) {
+            lake.delete_branch(&name).await.unwrap();
+        }
+    }
+    (ids, met)
+}
+
+/// Reads pinned versions, slowly.
+async fn reader(lake: &Lake, mut random: StdRng) -> Met {
+    let mut met = Met::default();
+    for _ in 0..4 {
+        idle(&mut random, 500).await;
+        let (snapshot, pin) = lake.pin(&At::default(), Duration::from_secs(60), "reader").await.unwrap();
+        idle(&mut random, 2000).await;
+        let table = snapshot.table("main").await.unwrap();
+        assert_eq!(read(&table, 0..table.rows()).await.unwrap().len() as u64, table.rows());
+        pin.release().await;
+        met.reads += 1;
+    }
+    met
+}
+
+async fn compactor(lake: &Lake, mut random: StdRng) {
+    for _ in 0..3 {
+        idle(&mut random, 1500).await;
+        let mut transaction = lake.begin("main").await.unwrap();
+        let table = transaction.base().table("main").await.unwrap();
+        transaction.compact(&table, CompactOptions::default()).await.unwrap();
+        match transaction.commit("compact", "compactor").await {
+            Ok(_) | Err(Error::Fenced { .. } | Error::NothingToCommit { .. }) => {}
+            Err(error) => panic!("{error}"),
+        }
+    }
+}
+
+async fn collector(lake: &Lake, mut random: StdRng) -> Met {
+    let mut met = Met::default();
+    for _ in 0..5 {
+        idle(&mut random, 1200).await;
+        let grace = Duration::from_millis(random.random_range(0..1500));
+        let mut options = GcOptions::default().with_grace(grace).with_retention(grace);
+        if random.random_bool(0.5) {
+            options = options.expiring();
+        }
+        match lake.gc(&options, |_| {}).await {
+            Ok(report) => met.deleted += report.deleted,
+            Err(Error::CalledOff { .. }) => met.called_off += 1,
+            Err(error) => panic!("{error}"),
+        }
+    }
+    met
+}
+
+async fn run(seed: u64) -> Met {
+    let inner = Storage::open(&format!("memory://{}", uuid::Uuid::new_v4()), &Options::default()).unwrap();
+    let random = StdRng::seed_from_u64(seed);
+    let state = State { random, written: HashMap::new(), now: Duration::ZERO };
+    let slow =
+        Slow { inner: inner.store().unwrap(), began: tokio::time::Instant::now(), state: Arc::new(Mutex::new(state)) };
+    let lake = lake(Storage::from_store(Arc::new(slow), "slow"), &[0..3]).await.unwrap();
+    let of = |number: u64| StdRng::seed_from_u64(seed * 100 + number);
+    let (w1, w2, b1, b2, r, (), c1, c2) = futures::join!(
+        writer(&lake, 1, of(1)),
+        writer(&lake, 2, of(2)),
+        brancher(&lake, 3, of(3)),
+        brancher(&lake, 4, of(4)),
+        reader(&lake, of(5)),
+        compactor(&lake, of(6)),
+        collector(&lake, of(7)),
+        collector(&lake, of(8)),
+    );
+    let mut versions: Vec<_> = lake.branches().await.unwrap().into_iter().map(At::Branch).collect();
+    versions.push(At::default());
+    assert_eq!(lake.verify_all(&versions, |_| {}).await.unwrap().faults, [], "seed {seed}");
+    let found = crate::support::all(&lake, &At::default()).await.unwrap();
+    for id in [w1.0, w2.0, b1.0, b2.0].concat() {
+        assert!(found.iter().any(|row| row.id == id), "seed {seed}: row {id} was committed and is lost");
+    }
+    [w1.1, w2.1, b1.1, b2.1, r, c1, c2].into_iter().fold(Met::default(), |a, b| Met {
+        commits: a.commits + b.commits,
+        fenced: a.fenced + b.fenced,
+        merged: a.merged + b.merged,
+        collected: a.collected + b.collected,
+        deleted: a.deleted + b.deleted,
+        called_off: a.called_off + b.called_off,
+        reads: a.reads + b.reads,
+    })
+}
+
+#[test]
+fn nothing_that_is_in_use_is_collected_in_any_order_of_events() {
+    let seeds = if std::env::var_os("FOREBAY_LONG").is_some() { 0..2000 } else { 0..60 };
+    let mut all = Met::default();
+    for seed in seeds {
+        let runtime = tokio::runtime::Builder::new_current_thread().enable_all().start_paused(true).build().unwrap();
+        let met = runtime.block_on(run(seed));
+        all = Met {
+            commits: all.commits + met.commits,
+            fenced: all.fenced + met.fenced,
+            merged: all.merged + met.merged,
+            collected: all.collected + met.collected,
+            deleted: all.deleted + met.deleted,
+            called_off: all.called_off + met.called_off,
+            reads: all.reads + met.reads,
+        };
+    }
+    println!("{all:?}");
+    let seen = [all.commits, all.fenced, all.merged, all.collected, all.deleted, all.called_off, all.reads];
+    assert!(seen.iter().all(|count| *count > 0), "the runs never met some event: {all:?}");
+}
