@@ -104,7 +104,7 @@ def test_a_cache_keeps_what_was_read_and_mirrors_stand_in_for_what_is_down(site:
     with pytest.raises(fb.ArgumentError, match="no 'folder'"):
         fb.open("s3://bucket/lake", cache={"folder": "x"})
     with pytest.raises(fb.ArgumentError, match="cache_size"):
-        fb.open("s3://bucket/lake", cache={"dir": "x", "size": "much"})
+        fb.open(f"{url}/lake", cache={"dir": tmp_path / "x", "size": "much"})
 
 
 calls = 0
