@@ -48,12 +48,20 @@ pub struct CacheStats {
 pub struct ColumnStats {
     /// The route of its last batch.
     pub route: Route,
-    /// Why its memory couldn't be registered, for [`Route::Slab`].
+    /// Why some of its last batch's memory wasn't registered: the CPU copies the rows that lie there.
     pub refused: Option<String>,
     /// Rows.
     pub rows: u64,
     /// Bytes brought.
     pub bytes: u64,
+    /// Bytes that the CPU copied for that: because rows are small, or their memory wasn't registered.
+    pub copied: u64,
+}
+
+impl ColumnStats {
+    pub(crate) fn new(route: Route) -> Self {
+        Self { route, refused: None, rows: 0, bytes: 0, copied: 0 }
+    }
 }
 
 /// How the rows of a column come to the device, fastest for its rows first.
@@ -68,7 +76,7 @@ pub enum Route {
     Kernel,
     /// The CPU packs the rows into one pinned slab, because they are small.
     Packed,
-    /// The CPU copies the rows into a pinned slab, because their memory isn't registered.
+    /// The CPU copies the rows into a pinned slab, because none of their memory is registered.
     Slab,
 }
 

@@ -1,4 +1,5 @@
 //! Batches that tests gather: random rows of random memory, and what must come out.
+#![allow(unsafe_code)]
 
 use std::sync::Arc;
 
@@ -97,6 +98,16 @@ impl Source {
 
     pub(crate) fn regions(&self, device: &CudaDevice) -> Vec<Region> {
         self.memory.iter().map(|pages| driver::region(device, pages)).collect()
+    }
+
+    /// Its memory, of which only the first file is registered.
+    pub(crate) fn half_registered(&self, device: &CudaDevice) -> Vec<Region> {
+        let file = |(index, pages): (usize, &Arc<Pages>)| match index {
+            0 => driver::region(device, pages),
+            // SAFETY: the pages never change, and live as long as the `Arc` that goes along.
+            _ => unsafe { device.unregistered(pages.bytes(), pages.clone()) },
+        };
+        self.memory.iter().enumerate().map(file).collect()
     }
 
     pub(crate) fn column<'a>(&'a self, regions: &'a [Region], finishing: Option<Finishing<'a>>) -> Column<'a> {

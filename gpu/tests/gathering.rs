@@ -22,11 +22,13 @@ fn every_byte_arrives_by_every_route_whatever_the_length_and_alignment_of_its_ro
     let devices = devices;
     proptest!(ProptestConfig::with_cases(60), |(a in sources(), b in sources(), extra in prop::collection::vec(any::<u8>(), 0..50))| {
         for device in &devices {
-            let regions = [a.regions(device), b.regions(device)];
-            let gathered = device.gather(&[a.column(&regions[0], None), b.column(&regions[1], None)], &[&extra], Box::new(())).unwrap();
-            prop_assert_eq!(&gathered.columns[0].to_host().unwrap(), &a.expected());
-            prop_assert_eq!(&gathered.columns[1].to_host().unwrap(), &b.expected());
-            prop_assert_eq!(&gathered.extras[0].to_host().unwrap(), &extra);
+            for regions in [[a.regions(device), b.regions(device)], [a.half_registered(device), b.half_registered(device)]] {
+                let columns = [a.column(&regions[0], None), b.column(&regions[1], None)];
+                let gathered = device.gather(&columns, &[&extra], Box::new(())).unwrap();
+                prop_assert_eq!(&gathered.columns[0].to_host().unwrap(), &a.expected());
+                prop_assert_eq!(&gathered.columns[1].to_host().unwrap(), &b.expected());
+                prop_assert_eq!(&gathered.extras[0].to_host().unwrap(), &extra);
+            }
         }
     });
 }
@@ -85,6 +87,29 @@ fn memory_over_the_registered_budget_is_not_registered_and_the_reason_says_so() 
     let gathered = device.gather(&[source.column(&regions, None)], &[], Box::new(())).unwrap();
     assert_eq!(gathered.columns[0].to_host().unwrap(), source.expected());
     assert_eq!(mock.get(Setting::Registrations), 0);
+}
+
+#[test]
+fn only_the_rows_whose_file_is_not_registered_are_copied_by_the_cpu() {
+    for (bytes, route) in [(60_000, Route::BatchCopy), (3_000, Route::Kernel)] {
+        let mock = Mock::start();
+        mock.set(Setting::DelayUs, 200);
+        let device = mock.device();
+        let source = Source::fixed(40, bytes, 3);
+        let elsewhere = source.places.iter().filter(|place| place.region == 1).count() as u64;
+        assert!((1..40).contains(&elsewhere));
+        let regions = source.half_registered(&device);
+        for _ in 0..10 {
+            let gathered = device.gather(&[source.column(&regions, None)], &[], Box::new(())).unwrap();
+            assert_eq!(gathered.columns[0].to_host().unwrap(), source.expected());
+        }
+        let stats = &device.stats().columns["rows"];
+        assert_eq!(
+            (stats.route, stats.bytes, stats.copied),
+            (route, 400 * bytes as u64, 10 * elsewhere * bytes as u64)
+        );
+        assert_eq!(stats.refused.as_deref(), Some("its registration is under way"));
+    }
 }
 
 #[test]

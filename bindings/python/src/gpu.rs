@@ -54,6 +54,7 @@ pub(crate) fn stats<'py>(py: Python<'py>, stats: &Stats, cache: Option<&CacheSta
         entry.set_item("refused", column.refused.as_deref())?;
         entry.set_item("rows", column.rows)?;
         entry.set_item("bytes", column.bytes)?;
+        entry.set_item("copied", column.copied)?;
         columns.set_item(name, entry)?;
     }
     dict.set_item("columns", columns)?;

@@ -81,6 +81,11 @@ impl Pinned {
         self.start
     }
 
+    /// Where devices see it: with one address space for all, as 64-bit systems have it, where the host does.
+    pub(crate) fn device_address(&self) -> u64 {
+        self.start as u64
+    }
+
     /// The bytes, to be written. No copy from this memory may be under way.
     pub(crate) fn bytes(&mut self) -> &mut [u8] {
         // SAFETY: the memory is `length` initialised bytes, and `&mut self` is the only way to them in this process. A

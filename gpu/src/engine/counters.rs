@@ -5,8 +5,8 @@ use std::{
     time::Duration,
 };
 
-use super::plan::Column;
-use crate::{ColumnStats, Route, Stats};
+use super::plan::{Column, Part};
+use crate::{ColumnStats, Stats};
 
 /// Where a device counts.
 #[derive(Debug, Default)]
@@ -15,7 +15,7 @@ pub(super) struct Counters(Mutex<Stats>);
 impl Counters {
     pub(super) fn batch<'a>(
         &self,
-        columns: impl Iterator<Item = (&'a Column<'a>, Route)>,
+        columns: impl Iterator<Item = (&'a Column<'a>, &'a Part)>,
         waited: Duration,
         busy: Duration,
     ) {
@@ -23,24 +23,18 @@ impl Counters {
         stats.batches += 1;
         stats.waited += waited;
         stats.busy += busy;
-        for (column, route) in columns {
+        for (column, part) in columns {
             let (rows, bytes) = (column.places.len() as u64, column.bytes());
             stats.bytes += bytes;
-            let refused = || column.regions.iter().find_map(|region| region.refused()).map(str::to_owned);
-            match stats.columns.get_mut(column.name) {
-                Some(known) => {
-                    if known.route != route || known.refused.is_some() {
-                        known.refused = refused();
-                    }
-                    known.route = route;
-                    known.rows += rows;
-                    known.bytes += bytes;
-                }
-                None => {
-                    let refused = refused();
-                    stats.columns.insert(column.name.to_owned(), ColumnStats { route, refused, rows, bytes });
-                }
+            if !stats.columns.contains_key(column.name) {
+                stats.columns.insert(column.name.to_owned(), ColumnStats::new(part.route));
             }
+            let Some(known) = stats.columns.get_mut(column.name) else { continue };
+            known.route = part.route;
+            known.refused = column.regions.iter().find_map(|region| region.refused()).map(str::to_owned);
+            known.rows += rows;
+            known.bytes += bytes;
+            known.copied += part.packed.len() as u64;
         }
     }
 

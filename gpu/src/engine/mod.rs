@@ -204,7 +204,8 @@ impl CudaDevice {
         slot.prepare(&self.context, &self.registered, &self.device, &layout)?;
         let waited = waiting.elapsed();
         if let Some((pinned, _)) = &mut slot.pinned {
-            pack::fill(columns, extras, &layout, pinned.bytes(), self.options.threads);
+            let address = pinned.device_address();
+            pack::fill(columns, extras, &layout, pinned.bytes(), address, self.options.threads);
         }
         let gathered = self.submit(columns, &layout, slot);
         match &gathered {
@@ -216,7 +217,7 @@ impl CudaDevice {
             Err(_) => self.streams.synchronize()?,
         }
         let busy = started.elapsed().saturating_sub(waited);
-        self.counters.batch(columns.iter().zip(layout.parts.iter().map(|part| part.route)), waited, busy);
+        self.counters.batch(columns.iter().zip(&layout.parts), waited, busy);
         gathered.map(|(gathered, _)| gathered)
     }
 
@@ -293,9 +294,10 @@ impl CudaDevice {
         let count = column.places.len() as u32;
         match (part.route, &self.copier) {
             (Route::BatchCopy, Some(copier)) => {
-                let pieces = pack::pieces(column, index, to)?;
+                let pinned = slot.pinned.as_ref().map_or(0, |(pinned, _)| pinned.device_address());
+                let pieces = pack::pieces(column, index, part, pinned, to)?;
                 // SAFETY: `lay_out` checked that every row is inside its region, which the slot keeps until the copies
-                // are done; the output is as long as the rows together, and theirs alone.
+                // are done, as it does its pinned memory; the output is as long as the rows together, and theirs alone.
                 unsafe { copier.copy(&pieces.to, &pieces.from, &pieces.bytes, link) }
             }
             _ => {

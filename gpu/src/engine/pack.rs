@@ -9,21 +9,46 @@ use crate::{Error, cuda::FinishLaunch};
 /// One thread copies up to this many bytes.
 const PER_THREAD: usize = 4 << 20;
 
-/// Writes the plan and the packed rows into the slot's pinned memory.
-pub(super) fn fill(columns: &[Column<'_>], extras: &[&[u8]], layout: &Layout, pinned: &mut [u8], threads: usize) {
+/// Writes the plan and the packed rows into the slot's pinned memory, which devices see at `address`.
+pub(super) fn fill(
+    columns: &[Column<'_>],
+    extras: &[&[u8]],
+    layout: &Layout,
+    pinned: &mut [u8],
+    address: u64,
+    threads: usize,
+) {
     for (column, part) in columns.iter().zip(&layout.parts) {
-        write_plan(column, part, pinned);
-        pack(column, &mut pinned[part.packed.clone()], threads);
+        write_plan(column, part, pinned, address);
+        let packed = &mut pinned[part.packed.clone()];
+        if !part.by_cpu.is_empty() {
+            pack(column, &part.by_cpu, packed, threads);
+        } else if !packed.is_empty() {
+            pack(column, &(0..column.places.len() as u32).collect::<Vec<_>>(), packed, threads);
+        }
     }
     for (extra, range) in extras.iter().zip(&layout.extras) {
         pinned[range.clone()].copy_from_slice(extra);
     }
 }
 
-fn write_plan(column: &Column<'_>, part: &Part, pinned: &mut [u8]) {
+/// Where the device finds each row that the CPU copied to the slot's pinned memory at `address`; rows are asked for in order.
+fn copied<'a>(column: &'a Column<'_>, part: &'a Part, address: u64) -> impl FnMut(usize) -> Option<u64> + use<'a> {
+    let mut rows = part.by_cpu.iter().peekable();
+    let mut next = address + part.packed.start as u64;
+    move |row| {
+        rows.next_if(|copied| **copied as usize == row)?;
+        let at = next;
+        next += column.length(row);
+        Some(at)
+    }
+}
+
+fn write_plan(column: &Column<'_>, part: &Part, pinned: &mut [u8], address: u64) {
+    let mut copied = copied(column, part, address);
     for (row, to) in pinned[part.addresses.clone()].chunks_exact_mut(8).enumerate() {
-        // The route is the kernel's only if every region is registered; a row without bytes may have none.
-        let address = column.device_address(row).unwrap_or(0);
+        // A row without bytes may be nowhere.
+        let address = copied(row).or_else(|| column.device_address(row)).unwrap_or(0);
         to.copy_from_slice(&address.to_le_bytes());
     }
     if let Rows::Ragged { offsets } = column.rows {
@@ -39,43 +64,32 @@ fn write_plan(column: &Column<'_>, part: &Part, pinned: &mut [u8]) {
     }
 }
 
-/// Copies rows side by side into `out`, by several threads if they are many bytes.
-fn pack(column: &Column<'_>, out: &mut [u8], threads: usize) {
-    let rows = column.places.len();
-    let workers = threads.min(out.len() / PER_THREAD).min(rows).max(1);
-    if out.is_empty() {
-        return;
-    }
+/// Copies these rows side by side into `out`, by several threads if they are many bytes.
+fn pack(column: &Column<'_>, rows: &[u32], out: &mut [u8], threads: usize) {
+    let workers = threads.min(out.len() / PER_THREAD).clamp(1, rows.len().max(1));
     if workers == 1 {
-        return copy(column, 0, out);
+        return copy(column, rows, out);
     }
     std::thread::scope(|scope| {
-        let (mut rest, mut row) = (out, 0);
-        for worker in 0..workers {
-            let end = rows * (worker + 1) / workers;
-            let bytes = column.output(end - 1).end - column.output(row).start;
+        let mut rest = out;
+        for rows in rows.chunks(rows.len().div_ceil(workers)) {
+            let bytes: u64 = rows.iter().map(|row| column.length(*row as usize)).sum();
             let (mine, behind) = rest.split_at_mut(bytes as usize);
             rest = behind;
-            let first = row;
-            scope.spawn(move || copy(column, first, mine));
-            row = end;
+            scope.spawn(move || copy(column, rows, mine));
         }
     });
 }
 
-/// Copies the rows from `first` on until `out` is full.
-fn copy(column: &Column<'_>, first: usize, mut out: &mut [u8]) {
-    let mut row = first;
-    while !out.is_empty() {
-        let (place, output) = (column.places[row], column.output(row));
-        let bytes = (output.end - output.start) as usize;
+fn copy(column: &Column<'_>, rows: &[u32], mut out: &mut [u8]) {
+    for row in rows {
+        let (place, bytes) = (column.places[*row as usize], column.length(*row as usize) as usize);
         let (mine, rest) = out.split_at_mut(bytes);
         if bytes > 0 {
             let from = place.offset as usize;
             mine.copy_from_slice(column.regions[place.region as usize].bytes(from..from + bytes));
         }
         out = rest;
-        row += 1;
     }
 }
 
@@ -87,9 +101,11 @@ pub(super) struct Pieces {
     pub(super) bytes: Vec<usize>,
 }
 
-/// The copies that bring a column's rows to device memory at `out`. Rows that lie side by side in one region are one copy.
-pub(super) fn pieces(column: &Column<'_>, index: usize, out: u64) -> Result<Pieces, Error> {
+/// The copies that bring a column's rows to device memory at `out`, those that the CPU copied from the slot's pinned memory at
+/// `pinned`. Rows that lie side by side in one region are one copy.
+pub(super) fn pieces(column: &Column<'_>, index: usize, part: &Part, pinned: u64, out: u64) -> Result<Pieces, Error> {
     let mut pieces = Pieces::default();
+    let mut copied = copied(column, part, pinned);
     let mut last = None;
     for (row, place) in column.places.iter().enumerate() {
         let output = column.output(row);
@@ -97,12 +113,14 @@ pub(super) fn pieces(column: &Column<'_>, index: usize, out: u64) -> Result<Piec
         if bytes == 0 {
             continue;
         }
-        let Some(from) = column.device_address(row) else {
+        let by_cpu = copied(row);
+        let Some(from) = by_cpu.or_else(|| column.device_address(row)) else {
             let length = column.regions.get(place.region as usize).map_or(0, Region::len) as u64;
             return Err(Error::OutOfBounds { column: index, row, offset: place.offset, bytes, length });
         };
         // Two rows of a cache aren't one copy even side by side: they may be in two slabs.
-        let near = (column.address_in_cache(row).is_none()).then_some((place.region, place.offset));
+        let in_region = by_cpu.is_none() && column.address_in_cache(row).is_none();
+        let near = in_region.then_some((place.region, place.offset));
         match pieces.bytes.last_mut() {
             Some(before) if near.is_some() && last == near => *before += bytes as usize,
             _ => {

@@ -94,6 +94,24 @@ impl Column<'_> {
         }
     }
 
+    /// Bytes of row `row`.
+    pub(super) fn length(&self, row: usize) -> u64 {
+        let output = self.output(row);
+        output.end - output.start
+    }
+
+    /// The rows in those regions that are marked, without those that have no bytes and those that a cache has.
+    fn rows_in(&self, marked: &[bool]) -> Vec<u32> {
+        let is_in = |row: &u32| {
+            let place = self.places[*row as usize];
+            let row = *row as usize;
+            marked.get(place.region as usize) == Some(&true)
+                && self.length(row) > 0
+                && self.address_in_cache(row).is_none()
+        };
+        (0..self.places.len() as u32).filter(is_in).collect()
+    }
+
     /// Where a row is in the cache, if it was found there.
     pub(super) fn address_in_cache(&self, row: usize) -> Option<u64> {
         self.cached.and_then(|cached| cached.found.get(row).copied()).filter(|address| *address != 0)
@@ -197,6 +215,9 @@ pub(super) struct Part {
     pub(super) windows: Range<usize>,
     /// In the pinned memory: rows that the CPU copies.
     pub(super) packed: Range<usize>,
+    /// The rows that the CPU copies, in order of the batch, if they are not all: those whose region isn't registered. The
+    /// device fetches them from `packed` like the others from where they are.
+    pub(super) by_cpu: Vec<u32>,
     /// In the staging memory: rows that wait for their finish.
     pub(super) staged: Range<usize>,
 }
@@ -242,7 +263,9 @@ pub(super) fn lay_out(
         column.check(index)?;
         let rows = column.places.len();
         let mean = column.bytes() / rows.max(1) as u64;
-        let registered = column.regions.iter().all(|region| region.refused().is_none());
+        // Looked at once: a region may be registered at any time.
+        let refused: Vec<bool> = column.regions.iter().map(|region| region.refused().is_some()).collect();
+        let registered = refused.is_empty() || refused.contains(&false);
         let complete = column.cached.filter(|cached| rows > 0 && cached.complete());
         let route = if complete.is_some() { Route::Cached } else { choose(mean, registered, batch_copy, only) };
         let deferred = complete.is_some_and(|cached| cached.deferred) && column.finishing.is_none();
@@ -254,13 +277,17 @@ pub(super) fn lay_out(
             reserve(&mut layout.plan, if column.finishing.is_some() { rows * FinishLaunch::WINDOW } else { 0 });
         let staged = if column.finishing.is_some() { column.bytes() as usize } else { 0 };
         let staged = reserve(&mut layout.staging, staged);
-        layout.parts.push(Part { route, deferred, addresses, offsets, windows, packed: 0..0, staged });
+        let in_place = matches!(route, Route::Kernel | Route::BatchCopy);
+        let by_cpu = if in_place && refused.contains(&true) { column.rows_in(&refused) } else { Vec::new() };
+        layout.parts.push(Part { route, deferred, addresses, offsets, windows, packed: 0..0, by_cpu, staged });
     }
     layout.pinned = layout.plan;
     for (part, column) in layout.parts.iter_mut().zip(columns) {
-        if matches!(part.route, Route::Packed | Route::Slab) {
-            part.packed = reserve(&mut layout.pinned, column.bytes() as usize);
-        }
+        let packed = match part.route {
+            Route::Packed | Route::Slab => column.bytes(),
+            _ => part.by_cpu.iter().map(|row| column.length(*row as usize)).sum(),
+        };
+        part.packed = reserve(&mut layout.pinned, packed as usize);
     }
     for extra in extras {
         layout.extras.push(reserve(&mut layout.pinned, extra.len()));

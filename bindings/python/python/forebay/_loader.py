@@ -360,7 +360,7 @@ class Loader:
         fetched rows held at once; ``routes``: how each column's rows come ("mapped", "fetched" or "decoded").
         With a CUDA device, ``device`` counts what it did for all loaders: ``registered_bytes`` and ``device_bytes`` of memory, seconds
         ``waited`` for it and ``busy`` on the CPU, and for each of ``columns`` its ``route`` ("device-cache", "batch-copy", "kernel",
-        "packed" or "slab") and why a faster one was ``refused``. With a ``device_cache`` its ``cache`` says how many ``bytes`` of the
+        "packed" or "slab"), how many bytes the CPU ``copied`` for it, and why some of its memory was ``refused`` for a faster one. With a ``device_cache`` its ``cache`` says how many ``bytes`` of the
         ``budget`` hold how many ``rows``, ``hits`` and ``misses``, and why it is ``full``.
         """
         current = self._current() if self._current is not None else None
