@@ -5,6 +5,7 @@
 //! | module | is |
 //! |---|---|
 //! | `session` | a lake opened at a version; what waits for a commit (`append`) |
+//! | `keep` | collections, pins, copies of whole lakes, rows that differ |
 //! | `rows`, `filter` | rows of a table, by number or by what a function says |
 //! | `loader`, `report`, `transform` | epochs of batches; what is known of them; what is done to their images |
 //! | `dlpack`, `array` | memory of Rust as tensors of Python, without a copy |
@@ -20,6 +21,7 @@ mod error;
 mod filter;
 mod fork;
 mod gpu;
+mod keep;
 mod loader;
 mod report;
 mod rows;
@@ -45,6 +47,11 @@ fn _forebay(module: &Bound<'_, PyModule>) -> PyResult<()> {
     module.add("__version__", env!("CARGO_PKG_VERSION"))?;
     module.add_class::<session::Session>()?;
     module.add_class::<rows::Rows>()?;
+    module.add_class::<keep::Pin>()?;
+    module.add_class::<keep::Differences>()?;
+    module.add_function(wrap_pyfunction!(keep::gc, module)?)?;
+    module.add_function(wrap_pyfunction!(keep::copy, module)?)?;
+    module.add_function(wrap_pyfunction!(keep::clone_lake, module)?)?;
     module.add_class::<loader::Loader>()?;
     module.add_class::<loader::Batches>()?;
     module.add_class::<dlpack::Tensor>()?;

@@ -1,6 +1,9 @@
 //! A lake opened at a version: what `forebay.Dataset` stands on.
 
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::{
+    collections::BTreeMap,
+    sync::{Arc, Mutex, MutexGuard, PoisonError},
+};
 
 use forebay_format::CommitId;
 use forebay_storage::Storage;
@@ -85,6 +88,16 @@ impl Session {
         Ok(open)
     }
 
+    /// The lake, open in this process.
+    pub(crate) fn lake(&self, py: Python<'_>) -> Result<Lake> {
+        Ok(self.open(py)?.lake)
+    }
+
+    /// The commit that reads see.
+    pub(crate) fn seen(&self) -> At {
+        At::Commit(lock(&self.state).commit)
+    }
+
     fn branch_name(&self) -> Result<&str> {
         match &self.at {
             At::Branch(name) => Ok(name),
@@ -101,8 +114,14 @@ impl Session {
     }
 }
 
+/// The names of the tables that a commit changed, of those that it has.
+fn changed(commit: &forebay_format::meta::Commit) -> Vec<String> {
+    let changed = |table: &&forebay_format::meta::TableEntry| commit.changes.iter().any(|c| c.table == table.id);
+    commit.tables.iter().filter(changed).map(|table| table.name.clone()).collect()
+}
+
 /// A version by its kind and name.
-fn version((kind, name): (&str, String)) -> Result<At> {
+pub(crate) fn version((kind, name): (&str, String)) -> Result<At> {
     Ok(match kind {
         "branch" => At::Branch(name),
         "tag" => At::Tag(name),
@@ -274,13 +293,22 @@ impl Session {
     }
 
     /// Makes the waiting rows visible. Gives the commit's id.
-    fn commit(&self, py: Python<'_>, message: &str, author: &str) -> Result<String> {
+    fn commit(
+        &self,
+        py: Python<'_>,
+        message: &str,
+        author: &str,
+        properties: BTreeMap<String, String>,
+    ) -> Result<String> {
         let (open, branch) = (self.open(py)?, self.branch_name()?);
         let written = detached(py, || lock(&open.pending).take())?;
         let done = block_on(py, || async {
             let mut transaction = open.lake.begin(branch).await?;
             for written in written.rows() {
                 transaction.append(written.clone());
+            }
+            for (key, value) in &properties {
+                transaction.set_property(key, value);
             }
             transaction.commit(message, author).await
         });
@@ -388,6 +416,12 @@ impl Session {
         block_on(py, || open.lake.delete_branch(name))
     }
 
+    /// Gives a branch another name.
+    fn rename_branch(&self, py: Python<'_>, name: &str, to: &str) -> Result<()> {
+        let open = self.open(py)?;
+        block_on(py, || open.lake.rename_branch(name, to))
+    }
+
     /// Brings a deleted branch back.
     fn undelete_branch(&self, py: Python<'_>, name: &str) -> Result<()> {
         let open = self.open(py)?;
@@ -418,6 +452,7 @@ impl Session {
             }
             entry.set_item("tables", tables)?;
             entry.set_item("properties", commit.properties.clone())?;
+            entry.set_item("changed", changed(commit))?;
             Ok::<_, Error>(entry)
         };
         commits.iter().map(plain).collect()

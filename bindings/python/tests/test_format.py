@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import base64
 import json
 import os
-import shutil
+import zlib
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -131,27 +133,25 @@ def test_the_example_of_a_row_set_is_right() -> None:
     assert row_set(bytes.fromhex("0003A90201")) == [0, 1, 2, 300]
 
 
-def test_a_golden_lake_is_read_by_both(tmp_path: Path) -> None:
-    """``FOREBAY_GOLDEN=write`` writes it where it is missing; what is there is never written again."""
-    golden = GOLDEN / "v1.json"
+def _golden(name: str, make: Callable[[Path], Any], tmp_path: Path) -> str:
+    """The URL of a golden lake. ``FOREBAY_GOLDEN=write`` makes it where it is missing; what is there is never written again."""
+    golden = GOLDEN / f"{name}.json"
     if os.environ.get("FOREBAY_GOLDEN") == "write" and not golden.exists():
-        _write(tmp_path / "made")
-        files = sorted(path for path in (tmp_path / "made").rglob("*") if path.is_file())
+        made = tmp_path / "made"
+        make(made)
+        files = sorted(path for path in made.rglob("*") if path.is_file())
+        packed = {str(path.relative_to(made)): base64.b64encode(zlib.compress(path.read_bytes(), 9)).decode() for path in files}
         GOLDEN.mkdir(exist_ok=True)
-        import base64
-        import zlib
-
-        packed = {str(path.relative_to(tmp_path / "made")): base64.b64encode(zlib.compress(path.read_bytes(), 9)).decode()
-                  for path in files}  # fmt: skip
         golden.write_text(json.dumps(packed, indent=0, sort_keys=True) + "\n")
-    import base64
-    import zlib
-
-    for name, text in json.loads(golden.read_text()).items():
-        path = tmp_path / "lake" / name
+    for path_name, text in json.loads(golden.read_text()).items():
+        path = tmp_path / "lake" / path_name
         path.parent.mkdir(parents=True, exist_ok=True)
         path.write_bytes(zlib.decompress(base64.b64decode(text)))
-    url = str(tmp_path / "lake")
+    return str(tmp_path / "lake")
+
+
+def test_a_golden_lake_is_read_by_both(tmp_path: Path) -> None:
+    url = _golden("v1", _write, tmp_path)
     lake = Lake(url)
     assert lake.branches() == ["main", "trial"]
     for at in ({"branch": "main"}, {"branch": "trial"}, {"tag": "v1"}, {"tag": "v2"}):
@@ -160,4 +160,29 @@ def test_a_golden_lake_is_read_by_both(tmp_path: Path) -> None:
     ds = fb.open(url)
     ds.delete(0)
     _agree(Lake(url), url, branch="main")
-    shutil.rmtree(tmp_path / "lake")
+
+
+def _collected(path: Path) -> None:
+    """A lake that was collected under a pin: its branches have fences, and old commits have no tables."""
+    ds = _write(path)
+    pin = fb.open(str(path), tag="v1").pin(holder="golden")
+    ds.gc(grace=0, retention=0, expire=True)
+    # A pin that nobody releases: it ends with its lease.
+    del pin
+
+
+def test_a_golden_lake_that_was_collected_is_read_by_both(tmp_path: Path) -> None:
+    url = _golden("v1-gc", _collected, tmp_path)
+    assert len(list((tmp_path / "lake/pins").iterdir())) == 1
+    assert [path.name for path in sorted((tmp_path / "lake/gc").rglob("*")) if path.is_file()] == [
+        "done", "pins", "start", "verdict"
+    ]  # fmt: skip
+    lake = Lake(url)
+    for at in ({"branch": "main"}, {"branch": "trial"}, {"tag": "v1"}, {"tag": "v2"}):
+        _agree(lake, url, **at)
+    ds = fb.open(url)
+    with pytest.raises(fb.UnknownVersionError, match="older than the history that is kept"):
+        fb.open(url, commit=ds.log()[1].id).branch("old")
+    ds.delete(0)
+    assert ds.gc(grace=0, retention=0)["epoch"] == 2
+    _agree(Lake(url), url, branch="main")

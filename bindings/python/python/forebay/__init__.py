@@ -44,6 +44,7 @@ from ._errors import (
 )
 from ._dataset import Dataset, create, open
 from ._history import Commit, Merge
+from ._keep import Pin, RowChanges, clone
 from ._kinds import Boxes, Bytes, ClassLabel, Embedding, Image, Json, Mask, Tensor, Text, Timestamp
 from ._ragged import Ragged
 from ._rows import ColumnRows, Rows, View
@@ -84,7 +85,9 @@ __all__ = [
     "Pack",
     "Pad",
     "Ragged",
+    "Pin",
     "ReadOnlyError",
+    "RowChanges",
     "Rows",
     "Schema",
     "SchemaError",
@@ -104,6 +107,7 @@ __all__ = [
     "View",
     "Weighted",
     "Window",
+    "clone",
     "create",
     "gpu",
     "mix",

@@ -9,6 +9,7 @@ from ._convert import encode_rows
 from ._errors import SchemaError
 from ._history import Merge
 from ._index import resolve
+from ._keep import Keep
 from ._rows import Rows
 from ._schema import Column, Schema
 
@@ -19,7 +20,7 @@ if TYPE_CHECKING:
 _NO_CHANGE = {"rows": None, "names": None, "column": None, "values": None, "default": None}
 
 
-class Changes(Rows):
+class Changes(Keep, Rows):
     """What a :class:`Dataset` can do to its rows, columns and branch beyond appending."""
 
     __slots__ = ("_handle", "_table")

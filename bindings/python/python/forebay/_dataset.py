@@ -137,7 +137,9 @@ class Dataset(Changes):
         """
         self._handle.session.append(self._table, encode_rows(self._known(), data))
 
-    def commit(self, message: str = "", author: str | None = None) -> str:
+    def commit(
+        self, message: str = "", author: str | None = None, *, properties: Mapping[str, Any] | None = None
+    ) -> str:
         """Makes the appended rows visible, in one step, and moves this handle to that commit.
 
         Commits that others made to the branch meanwhile stay: these rows follow theirs.
@@ -148,6 +150,8 @@ class Dataset(Changes):
             Why.
         author : str, optional
             Who; by default the environment's ``FOREBAY_AUTHOR``, or the name of the user that the process runs as.
+        properties : dict, optional
+            What the commit remembers, as texts: a run's id, metrics.
 
         Returns
         -------
@@ -165,7 +169,8 @@ class Dataset(Changes):
 
         After Ctrl-C in a commit, too, only the log tells whether it was made; the rows are not kept for another try.
         """
-        commit = self._handle.session.commit(message, _author() if author is None else author)
+        texts = {str(name): str(value) for name, value in (properties or {}).items()}
+        commit = self._handle.session.commit(message, _author() if author is None else author, texts)
         self._handle.moved()
         return commit
 
@@ -185,11 +190,12 @@ class Dataset(Changes):
         self._handle.session.refresh()
         self._handle.moved()
 
-    def log(self, limit: int = 100) -> list[Commit]:
-        """The newest ``limit`` commits up to this one, newest first."""
+    def log(self, limit: int = 100, *, table: str | None = None) -> list[Commit]:
+        """The newest ``limit`` commits up to this one, newest first; with ``table`` those of them that changed that table."""
         if limit < 0:
             raise ArgumentError(f"limit is at least 0, not {limit}")
-        return [Commit(entry) for entry in self._handle.session.log(limit)]
+        commits = [Commit(entry) for entry in self._handle.session.log(limit)]
+        return [commit for commit in commits if table is None or table in commit.changed]
 
     def branch(self, name: str) -> Dataset:
         """Makes a branch at this commit and opens it.

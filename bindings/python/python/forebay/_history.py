@@ -23,9 +23,11 @@ class Commit:
         Rows of each table.
     properties : dict
         What the writer wanted to remember.
+    changed : list of str
+        The tables that it changed.
     """
 
-    __slots__ = ("_microseconds", "author", "id", "message", "parents", "properties", "tables")
+    __slots__ = ("_microseconds", "author", "changed", "id", "message", "parents", "properties", "tables")
 
     id: str
     parents: list[str]
@@ -33,6 +35,7 @@ class Commit:
     message: str
     tables: dict[str, int]
     properties: dict[str, str]
+    changed: list[str]
 
     def __init__(self, entry: dict[str, Any]) -> None:
         self.id = entry["id"]
@@ -41,6 +44,7 @@ class Commit:
         self.message = entry["message"]
         self.tables = entry["tables"]
         self.properties = entry["properties"]
+        self.changed = entry["changed"]
         self._microseconds: int = entry["time"]
 
     @property
