@@ -42,8 +42,6 @@ enum Name {
     Order,
     /// What epochs cost: bytes fetched beside those delivered, and memory beside the budget.
     Loader,
-    /// SQL beside DuckDB: filters, groups, joins, vectors.
-    Query,
     /// Batches in a GPU's memory. Also builds a folder that measures on another machine, without cargo.
     Gpu,
 }
@@ -74,17 +72,10 @@ fn ready(repo: &Repo, args: &Args) -> Result<(Command, Option<Server>)> {
         _ if args.installed => wheel::built(repo)?,
         _ => wheel::install(repo, &venv)?,
     };
-    if matches!(args.name, Name::Query) {
-        Venv::with(repo, &[Set::Test])?;
-        if !args.installed {
-            wheel::install_sql(repo, &venv)?;
-        }
-    }
     let script = match args.name {
         Name::Local => "local.py",
         Name::S3 => "s3.py",
         Name::Versions => "versions.py",
-        Name::Query => "query.py",
         Name::Gpu => return Ok((gpu_bench(repo, args, &wheel)?, None)),
         Name::Order | Name::Loader => "example.py",
     };
@@ -109,7 +100,7 @@ fn ready(repo: &Repo, args: &Args) -> Result<(Command, Option<Server>)> {
             bench.env("FOREBAY_BENCH_NAME", "loader").env("FOREBAY_BENCH_PROGRAM", example(repo, "loader_costs")?);
             None
         }
-        Name::Local | Name::Versions | Name::Query | Name::Gpu => None,
+        Name::Local | Name::Versions | Name::Gpu => None,
         Name::S3 => {
             let mut server = Server::seaweed(repo, &venv)?;
             server.make_bucket("bench")?;

@@ -29,12 +29,10 @@ from ._errors import (
     ExistsError,
     InternalError,
     LoaderError,
-    MissingPackageError,
     NotFoundError,
     NothingToCommitError,
     ReadOnlyError,
     SchemaError,
-    SqlError,
     StateError,
     StorageError,
     TransformError,
@@ -51,7 +49,6 @@ from ._kinds import Boxes, Bytes, ClassLabel, Embedding, Image, Json, Mask, Tens
 from ._ragged import Ragged
 from ._rows import ColumnRows, Rows, View
 from ._schema import Column, Schema
-from ._sql import Lake, Result, connect
 
 __version__: str = _forebay.__version__
 
@@ -78,11 +75,9 @@ __all__ = [
     "Image",
     "InternalError",
     "Json",
-    "Lake",
     "LoaderError",
     "Mask",
     "Merge",
-    "MissingPackageError",
     "Mix",
     "NotFoundError",
     "NothingToCommitError",
@@ -92,12 +87,10 @@ __all__ = [
     "Ragged",
     "Pin",
     "ReadOnlyError",
-    "Result",
     "RowChanges",
     "Rows",
     "Schema",
     "SchemaError",
-    "SqlError",
     "StateError",
     "StorageError",
     "Tensor",
@@ -115,7 +108,6 @@ __all__ = [
     "Weighted",
     "Window",
     "clone",
-    "connect",
     "create",
     "gpu",
     "mix",

@@ -14,7 +14,6 @@ from ._errors import ArgumentError
 from ._history import Commit
 from ._rows import _describe
 from ._schema import Schema
-from ._sql import Queries
 
 DEFAULT_TABLE = "main"
 
@@ -25,12 +24,10 @@ Credentials = Callable[[], Mapping[str, Any]]
 class _Handle:
     """A session and its tables' rows; shared by the datasets of one opening, which move together."""
 
-    __slots__ = ("engine", "session", "tables")
+    __slots__ = ("session", "tables")
 
     def __init__(self, session: _forebay.Session) -> None:
         self.session = session
-        #: The engine of SQL that was used last, with what it is for.
-        self.engine: tuple[Any, Any] | None = None
         self.tables: dict[str, tuple[_forebay.Rows, Schema]] = {}
 
     def table(self, name: str) -> tuple[_forebay.Rows, Schema]:
@@ -44,7 +41,7 @@ class _Handle:
         self.tables.clear()
 
 
-class Dataset(Changes, Queries):
+class Dataset(Changes):
     """A table of a lake, opened at a branch, tag or commit.
 
     Reads see the commit that the handle is at: the one it was opened at, and after :meth:`commit` the one that made. Appended rows
