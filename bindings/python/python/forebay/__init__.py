@@ -44,7 +44,7 @@ from ._errors import (
 )
 from ._dataset import Dataset, create, open
 from ._history import Commit, Merge
-from ._keep import Pin, RowChanges, clone
+from ._keep import Pin, Purge, RowChanges, clone
 from ._kinds import Boxes, Bytes, ClassLabel, Embedding, Image, Json, Mask, Tensor, Text, Timestamp
 from ._ragged import Ragged
 from ._rows import ColumnRows, Rows, View
@@ -86,6 +86,7 @@ __all__ = [
     "Pad",
     "Ragged",
     "Pin",
+    "Purge",
     "ReadOnlyError",
     "RowChanges",
     "Rows",
