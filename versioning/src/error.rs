@@ -189,12 +189,6 @@ pub enum Error {
         /// The commit.
         commit: CommitId,
     },
-    /// Rows were erased from the lake, for good, while a version of it was open.
-    #[error("{path} was replaced, as rows in it were erased from the lake: open the version again")]
-    Erased {
-        /// The file.
-        path: String,
-    },
     /// A collection of garbage is deleting, or stopped while it did.
     #[error(
         "collection {epoch} is deleting objects: try again later or, if it has stopped, collect garbage again first"

@@ -47,7 +47,6 @@ pub(crate) async fn fragments(lake: &Lake, root: &TableRoot, referrer: &str) -> 
         }
         all.extend(fragments);
     }
-    lake.known_purges().apply(&mut all);
     Ok(all)
 }
 
@@ -203,9 +202,7 @@ fn object(page: &PageRef) -> Option<ObjectId> {
 /// The origins of a fragment that has some.
 pub(crate) async fn origins(lake: &Lake, pointer: &Pointer) -> Result<Origins> {
     let bytes = commit::fetch(lake.storage(), pointer, "a compacted fragment").await?;
-    let mut origins = Origins::decode(&bytes).map_err(Error::object(names::meta(pointer.id)))?;
-    lake.known_purges().apply_to_origins(&mut origins);
-    Ok(origins)
+    Origins::decode(&bytes).map_err(Error::object(names::meta(pointer.id)))
 }
 
 /// Writes the origins of a fragment.

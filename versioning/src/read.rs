@@ -211,19 +211,6 @@ impl Source {
     }
 }
 
-/// A column's values in rows of a file, ascending.
-pub(crate) async fn rows_of_file(
-    storage: &Storage,
-    file: Arc<OpenFile>,
-    column: &Column,
-    rows: &RowSet,
-) -> Result<ColumnData> {
-    if rows.is_empty() {
-        return Ok(empty(column));
-    }
-    Source::of(file, column)?.set(storage, rows).await
-}
-
 /// Ranges of a file in memory.
 struct Fetched {
     path: String,

@@ -24,8 +24,6 @@ pub(crate) struct Head {
     pub(crate) commit: Commit,
     /// No collection up to this one may drop the commit.
     pub(crate) epoch: u64,
-    /// Purges up to this epoch must be known.
-    pub(crate) purged: u64,
 }
 
 impl Head {
@@ -53,14 +51,11 @@ pub(crate) async fn unknown(storage: &Storage, branch: &str) -> Result<Error> {
 }
 
 /// The end of a branch's log after a claim for the entry behind `head` was lost, after a pause.
-pub(crate) async fn overtaken(lake: &Lake, head: &Head, attempt: u32) -> Result<Head> {
-    let storage = lake.storage();
+pub(crate) async fn overtaken(storage: &Storage, head: &Head, attempt: u32) -> Result<Head> {
     let (branch, sequence) = (&head.branch, head.sequence + 1);
     tracing::debug!(%branch, sequence, attempt, "another writer was first: rebasing");
     pause(attempt.min(6)).await;
-    let head = head_after(storage, branch, sequence).await?.alive(storage).await?;
-    lake.know(head.purged).await?;
-    Ok(head)
+    head_after(storage, branch, sequence).await?.alive(storage).await
 }
 
 /// Whether a claimed entry became ours. There is no third outcome: a doubt that can't be settled is an error.
@@ -110,8 +105,8 @@ pub(crate) async fn head_after(storage: &Storage, branch: &str, from: u64) -> Re
 
 fn decode(branch: &str, sequence: u64, entry: RefEntry) -> Result<Head> {
     let commit = Commit::decode(&entry.embedded).map_err(Error::object(names::entry(branch, sequence)))?;
-    let RefEntry { kind, commit: pointer, epoch, purged, .. } = entry;
-    Ok(Head { branch: branch.to_owned(), sequence, kind, pointer, commit, epoch, purged })
+    let (kind, pointer, epoch) = (entry.kind, entry.commit, entry.epoch);
+    Ok(Head { branch: branch.to_owned(), sequence, kind, pointer, commit, epoch })
 }
 
 /// The last entry at or after `from`; `None` if `from` itself isn't there.
@@ -181,8 +176,6 @@ pub(crate) struct NewEntry {
     pub(crate) embedded: Vec<u8>,
     /// No collection up to this one may drop the commit.
     pub(crate) epoch: u64,
-    /// Purges up to this epoch must be known.
-    pub(crate) purged: u64,
 }
 
 /// How often a claim in doubt is asked again, with growing pauses: some 30 seconds in all.
@@ -198,8 +191,8 @@ const SETTLE_ATTEMPTS: u32 = 9;
 /// [`Error::OutcomeUnknown`] if the store keeps failing.
 pub(crate) async fn claim(storage: &Storage, branch: &str, sequence: u64, new: NewEntry) -> Result<Outcome> {
     let path = names::entry(branch, sequence);
-    let NewEntry { kind, commit, embedded, epoch, purged } = new;
-    let entry = RefEntry { kind, nonce: rand::random(), commit, embedded, time: now(), epoch, purged };
+    let NewEntry { kind, commit, embedded, epoch } = new;
+    let entry = RefEntry { kind, nonce: rand::random(), commit, embedded, time: now(), epoch };
     let bytes = Bytes::from(entry.encode()?);
     let mut attempt = 0;
     loop {

@@ -250,8 +250,6 @@ impl Walk<'_> {
                     let reason = format!("it has {found} rows, its reference says {}", page.rows);
                     self.found.fault(&path, Error::Inconsistent { path: path.clone(), reason })?;
                 }
-                let mut fragments = fragments;
-                self.lake.known_purges().apply(&mut fragments);
                 for fragment in fragments {
                     for file in &fragment.files {
                         self.files.insert(names::data(file.id), (file.clone(), fragment.rows..=fragment.rows));

@@ -2,7 +2,7 @@
 
 use std::{sync::Mutex, time::Duration};
 
-use forebay_versioning::{CopyReport, GcOptions, GcReport, Lake, RowDiff, RowId, Rows, Selection, Snapshot};
+use forebay_versioning::{CopyReport, GcOptions, GcReport, Lake, RowDiff, RowId, Snapshot};
 use pyo3::{prelude::*, types::PyDict};
 
 use crate::{
@@ -158,34 +158,6 @@ pub(crate) fn clone_lake<'py>(
         Ok::<_, Error>(lake.clone_to(target, tell).await?.1)
     });
     counts(py, &progress.end(copied)?)
-}
-
-/// Erases rows, by their numbers, of a table at the commit that a session's reads see; without a table, finishes purges that were
-/// stopped. Gives rows, fragments, files and bytes.
-#[pyfunction]
-pub(crate) fn purge(
-    py: Python<'_>,
-    session: &Session,
-    rows: Option<(String, Vec<u64>)>,
-    reason: &str,
-    author: &str,
-) -> Result<Vec<(u64, u64, u64, u64)>> {
-    let (lake, at) = (session.lake(py)?, session.seen());
-    let reports = block_on(py, || async {
-        let Some((table, rows)) = rows else { return Ok(lake.finish_purges(|_| {}).await?) };
-        let table = lake.snapshot(&at).await?.table(&table).await?;
-        let rows = Selection::new(table, Rows::List(rows.into()))?;
-        Ok::<_, Error>(vec![lake.purge(&rows, author, reason, |_| {}).await?])
-    })?;
-    Ok(reports.into_iter().map(|report| (report.rows, report.fragments, report.files, report.bytes)).collect())
-}
-
-/// The records of all purges: author, reason, microseconds since 1970, rows.
-#[pyfunction]
-pub(crate) fn purges(py: Python<'_>, session: &Session) -> Result<Vec<(String, String, i64, u64)>> {
-    let lake = session.lake(py)?;
-    let purges = block_on(py, || lake.purges())?;
-    Ok(purges.into_iter().map(|purge| (purge.author, purge.reason, purge.time, purge.rows)).collect())
 }
 
 /// Rows that differ, some at a time.

@@ -3,9 +3,6 @@
 mod columns;
 mod compact;
 mod rows;
-#[cfg(test)]
-#[allow(clippy::unwrap_used, clippy::print_stdout)]
-mod scale;
 mod work;
 
 use std::collections::BTreeMap;
@@ -260,7 +257,7 @@ impl Transaction {
             if let Some(snapshot) = commit::publish(&lake, &head, commit, 0).await? {
                 return Ok(snapshot);
             }
-            head = refs::overtaken(&lake, &head, attempt).await?;
+            head = refs::overtaken(lake.storage(), &head, attempt).await?;
         }
         Err(Error::Contention { branch: head.branch, attempts: ATTEMPTS })
     }
@@ -306,7 +303,8 @@ impl Transaction {
                 }
             }
             if !root.key.is_empty() {
-                work::check_new_keys(&self.base.snapshot(&self.lake), &table.name, &root, &fragments).await?;
+                work::check_keys(&self.base.snapshot(&self.lake), &table.name, &root, &BTreeMap::new(), &fragments)
+                    .await?;
             }
             let referrer = format!("table '{}' of commit {}", table.name, head.commit.id);
             table.root =

@@ -44,7 +44,7 @@ from ._errors import (
 )
 from ._dataset import Dataset, create, open
 from ._history import Commit, Merge
-from ._keep import Pin, Purge, RowChanges, clone
+from ._keep import Pin, RowChanges, clone
 from ._kinds import Boxes, Bytes, ClassLabel, Embedding, Image, Json, Mask, Tensor, Text, Timestamp
 from ._ragged import Ragged
 from ._rows import ColumnRows, Rows, View
@@ -86,7 +86,6 @@ __all__ = [
     "Pad",
     "Ragged",
     "Pin",
-    "Purge",
     "ReadOnlyError",
     "RowChanges",
     "Rows",

@@ -194,10 +194,6 @@ def copy(
     branches: tuple[str, str],
     progress: Callable[[int, int], None] | None,
 ) -> dict[str, int]: ...
-def purge(
-    session: Session, rows: tuple[str, list[int]] | None, reason: str, author: str
-) -> list[tuple[int, int, int, int]]: ...
-def purges(session: Session) -> list[tuple[str, str, int, int]]: ...
 def clone_lake(
     source: tuple[str, Access],
     target: tuple[str, Access],

@@ -31,19 +31,6 @@ class RowChanges(NamedTuple):
     """Rows that differ: as the version before names them, as the one after does, and the columns."""
 
 
-class Purge(NamedTuple):
-    """The record of rows that were erased."""
-
-    author: str
-    """Who did it."""
-    reason: str
-    """Why."""
-    time: int
-    """When, in microseconds since 1970 UTC."""
-    rows: int
-    """How many."""
-
-
 class Pin:
     """Keeps a commit whole while it is held, whatever is deleted or collected. Made by :meth:`Dataset.pin`; a context manager."""
 
@@ -193,46 +180,6 @@ class Keep:
         session = self._handle.session
         source = branch or session.branch or "main"
         return _forebay.copy(session, push, (_url(url), access), (source, into or source), progress)
-
-    def purge(self, rows: Any, reason: str, author: str | None = None) -> dict[str, int]:
-        """Erases rows from all history, where the law demands it: from every commit, branch and tag, and from every byte. Commits stay as
-        they are, and none has these rows any more. A record says who did it, when and why: :meth:`purges`.
-
-        Other handles that are open at a tag or commit must be opened again. Copies of the lake keep the rows until this one is pushed to
-        them.
-
-        Parameters
-        ----------
-        rows : int, slice, list of int, or boolean mask [rows]
-            Rows as this handle numbers them. Rows that are deleted already are numbered by a handle at an older commit.
-        reason : str
-            Why.
-        author : str, optional
-            As for :meth:`commit`.
-
-        Returns
-        -------
-        dict
-            ``rows``; ``fragments`` of all versions that held them, ``files`` written anew, and ``bytes`` of files deleted.
-        """
-        from ._changes import _author
-
-        found = (self._table, self._numbers(rows))
-        reports = _forebay.purge(self._handle.session, found, reason, _author() if author is None else author)
-        self._handle.moved()
-        return dict(zip(("rows", "fragments", "files", "bytes"), reports[0]))
-
-    def finish_purges(self) -> None:
-        """Finishes purges that were stopped: after the record is written the rows are hidden, and their bytes are still to be deleted."""
-        _forebay.purge(self._handle.session, None, "", "")
-        self._handle.moved()
-
-    def purges(self) -> list[Purge]:
-        """The records of all purges."""
-        return [Purge(*record) for record in _forebay.purges(self._handle.session)]
-
-    def _numbers(self, rows: Any) -> list[int]:
-        raise NotImplementedError
 
     def diff_rows(self, before: str) -> Iterator[RowChanges]:
         """The rows of this table that differ between another version and this one, some at a time.
