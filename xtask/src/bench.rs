@@ -117,9 +117,7 @@ fn ready(repo: &Repo, args: &Args) -> Result<(Command, Option<Server>)> {
 
 /// Builds a program among the examples of the loader's crate.
 fn example(repo: &Repo, name: &str) -> Result<PathBuf> {
-    let mut cargo = Command::new("cargo");
-    cargo.current_dir(&repo.root).env("CARGO_TARGET_DIR", &repo.target);
-    shell::run(cargo.args(["build", "--release", "--quiet", "-p", "forebay-loader", "--example", name]))?;
+    shell::run(shell::cargo(repo).args(["build", "--release", "--quiet", "-p", "forebay-loader", "--example", name]))?;
     Ok(repo.target.join("release").join("examples").join(name))
 }
 

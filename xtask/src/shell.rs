@@ -7,15 +7,19 @@ use std::process::Command;
 
 /// `cargo` in the root of the repository, building in its target folder.
 pub(crate) fn cargo(repo: &Repo) -> Command {
-    let mut cargo = Command::new(std::env::var_os("CARGO").unwrap_or_else(|| "cargo".into()));
-    cargo.current_dir(&repo.root).env("CARGO_TARGET_DIR", &repo.target);
+    building(Command::new(std::env::var_os("CARGO").unwrap_or_else(|| "cargo".into())), repo)
+}
+
+/// A command that builds, by itself or by way of cargo, in the root of the repository and its target folder.
+pub(crate) fn building(mut command: Command, repo: &Repo) -> Command {
+    command.current_dir(&repo.root).env("CARGO_TARGET_DIR", &repo.target);
     // `cargo run` describes this crate to us in these; left set, they make dependents of build scripts rebuild.
     for (name, _) in std::env::vars_os() {
         if name.to_str().is_some_and(|name| name.starts_with("CARGO_PKG_") || name.starts_with("CARGO_MANIFEST_")) {
-            cargo.env_remove(name);
+            command.env_remove(name);
         }
     }
-    cargo
+    command
 }
 
 /// Runs a command with our own streams after printing it; an exit status other than 0 is an error.

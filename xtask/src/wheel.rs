@@ -23,8 +23,7 @@ pub(crate) fn install(repo: &Repo, venv: &Venv) -> Result<PathBuf> {
     if folder.exists() {
         std::fs::remove_dir_all(&folder).with_context(|| format!("cannot empty {}", folder.display()))?;
     }
-    let mut maturin = venv.command("maturin");
-    maturin.current_dir(&repo.root).env("CARGO_TARGET_DIR", &repo.target);
+    let mut maturin = shell::building(venv.command("maturin"), repo);
     maturin.args(["build", "--release", "--manifest-path"]);
     maturin.arg(repo.root.join("bindings").join("python").join("Cargo.toml"));
     maturin.arg("--interpreter").arg(venv.python()).arg("--out").arg(&folder);
