@@ -88,6 +88,10 @@ impl Device for CachingDevice {
         self.device.concurrency()
     }
 
+    fn planners(&self) -> usize {
+        self.device.planners()
+    }
+
     fn gather(&self, plan: GatherPlan) -> LoaderResult<Vec<Gathered>> {
         self.device.gather_through(plan, Some(self))
     }

@@ -3,7 +3,7 @@
 
 use std::{
     any::Any,
-    collections::{HashMap, HashSet},
+    collections::HashMap,
     sync::{
         Arc, Mutex, MutexGuard, PoisonError,
         atomic::{AtomicBool, Ordering},
@@ -39,8 +39,44 @@ pub(crate) struct Registrar {
 struct Mapped {
     region: Region,
     file: Arc<OpenFile>,
-    /// Columns of which every row was found verified, by their place in the file.
-    verified: HashSet<usize>,
+    /// What is known of its columns, by their place in the file.
+    columns: HashMap<usize, Known>,
+}
+
+/// What is known of a column of a mapped file.
+#[derive(Clone, Debug)]
+pub(crate) struct Known {
+    pub(crate) region: Region,
+    pub(crate) rows: Arc<RowMap>,
+    /// Whether no row of it is to be verified any more.
+    pub(crate) verified: bool,
+}
+
+/// Where the rows of a column of a mapped file start.
+#[derive(Debug)]
+pub(crate) struct RowMap {
+    row_bytes: u64,
+    rows: u32,
+    /// The first row of each chunk, and where it starts.
+    firsts: Vec<u32>,
+    starts: Vec<u64>,
+}
+
+impl RowMap {
+    /// `None` if rows of the column have no place in the map.
+    fn new(column: &MappedColumn) -> Option<Self> {
+        let index = column.file.index().columns().get(column.column)?;
+        let row_bytes = index.direct()? as u64;
+        let (firsts, starts) = index.chunks().iter().map(|chunk| (chunk.first_row, chunk.offset)).unzip();
+        Some(Self { row_bytes, rows: index.rows(), firsts, starts })
+    }
+
+    /// The first byte of a row in the file, if it has that row.
+    pub(crate) fn start(&self, row: u64) -> Option<u64> {
+        let row = u32::try_from(row).ok().filter(|row| *row < self.rows)?;
+        let chunk = self.firsts.partition_point(|first| *first <= row).checked_sub(1)?;
+        Some(self.starts[chunk] + u64::from(row - self.firsts[chunk]) * self.row_bytes)
+    }
 }
 
 impl Registrar {
@@ -75,12 +111,51 @@ impl Registrar {
         }
     }
 
-    /// The region of a file's map.
-    pub(crate) fn region(&self, device: &CudaDevice, file: &Arc<OpenFile>, map: &[u8]) -> Result<Region> {
+    /// What is known of these columns, in order; `None` for one that isn't addressable in a map.
+    pub(crate) fn columns<'a>(
+        &self,
+        device: &CudaDevice,
+        columns: impl Iterator<Item = &'a MappedColumn>,
+    ) -> Result<Vec<Option<Known>>> {
         let mut files = self.files();
-        if let Some(mapped) = files.get(&(map.as_ptr() as usize)) {
-            return Ok(mapped.region.clone());
+        columns.map(|column| self.known(device, &mut files, column)).collect()
+    }
+
+    fn known(
+        &self,
+        device: &CudaDevice,
+        files: &mut HashMap<usize, Mapped>,
+        column: &MappedColumn,
+    ) -> Result<Option<Known>> {
+        let Some(map) = column.file.map().map(|map| map.as_slice()) else { return Ok(None) };
+        let name = map.as_ptr() as usize;
+        if !files.contains_key(&name) {
+            let region = self.region(device, files, &column.file, map)?;
+            files.insert(name, Mapped { region, file: Arc::clone(&column.file), columns: HashMap::new() });
         }
+        let Some(mapped) = files.get_mut(&name) else { return Ok(None) };
+        if !mapped.columns.contains_key(&column.column) {
+            let Some(rows) = RowMap::new(column) else { return Ok(None) };
+            let known = Known { region: mapped.region.clone(), rows: Arc::new(rows), verified: false };
+            mapped.columns.insert(column.column, known);
+        }
+        let Some(known) = mapped.columns.get_mut(&column.column) else { return Ok(None) };
+        if column.verify != Verify::First {
+            return Ok(Some(Known { verified: column.verify == Verify::Never, ..known.clone() }));
+        }
+        // To look at all of its blocks costs more than all else here, so it is remembered.
+        known.verified = known.verified || column.file.is_verified(column.column, 0..known.rows.rows, column.verify);
+        Ok(Some(known.clone()))
+    }
+
+    /// A region for the map of a file that has none.
+    fn region(
+        &self,
+        device: &CudaDevice,
+        files: &mut HashMap<usize, Mapped>,
+        file: &Arc<OpenFile>,
+        map: &[u8],
+    ) -> Result<Region> {
         // Those whose only holders are the entry and its region.
         files.retain(|_, mapped| Arc::strong_count(&mapped.file) > 2);
         let owner: Arc<dyn Any + Send + Sync> = Arc::<OpenFile>::clone(file);
@@ -97,26 +172,7 @@ impl Registrar {
                 region.register()?;
             }
         }
-        let mapped = Mapped { region: region.clone(), file: Arc::clone(file), verified: HashSet::new() };
-        files.insert(map.as_ptr() as usize, mapped);
         Ok(region)
-    }
-
-    /// Whether no row of a column, whose file [`region`](Self::region) was asked for, is to be verified any more.
-    pub(crate) fn is_verified(&self, column: &MappedColumn) -> bool {
-        let MappedColumn { file, column, verify } = column;
-        let Some(map) = file.map() else { return false };
-        let mut files = self.files();
-        let mapped = files.get_mut(&(map.as_slice().as_ptr() as usize));
-        if *verify == Verify::First && mapped.as_ref().is_some_and(|mapped| mapped.verified.contains(column)) {
-            return true;
-        }
-        let rows = file.index().columns().get(*column).map_or(0, |column| column.rows());
-        let whole = file.is_verified(*column, 0..rows, *verify);
-        if let (true, Verify::First, Some(mapped)) = (whole, verify, mapped) {
-            mapped.verified.insert(*column);
-        }
-        whole
     }
 
     fn files(&self) -> MutexGuard<'_, HashMap<usize, Mapped>> {

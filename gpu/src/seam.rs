@@ -26,7 +26,7 @@ use crate::{
     caching::{CachingDevice, Found},
     engine::{Arena, Column, CudaDevice, DeviceBuffer, Finishing, Options, Place, Region, Rows},
     fork,
-    registrar::Registrar,
+    registrar::{Registrar, RowMap},
 };
 
 /// A [`CudaDevice`] that loaders gather their batches with.
@@ -80,53 +80,55 @@ impl CudaLoaderDevice {
         if found.is_some_and(Found::complete) {
             return Ok((Vec::new(), vec![Place { region: 0, offset: 0 }; column.sources.len()]));
         }
+        let mapped = column.regions.iter().filter_map(|region| match region {
+            PlanRegion::Mapped(mapped) => Some(mapped),
+            PlanRegion::Arena(_) => None,
+        });
+        let mut known = self.files.columns(&self.device, mapped).map_err(failed)?.into_iter();
         let mut regions = Vec::with_capacity(column.regions.len());
         let mut starts = Vec::with_capacity(column.regions.len());
+        let mut open = Vec::with_capacity(column.regions.len());
         for region in &column.regions {
-            let (region, start) = match region {
-                PlanRegion::Mapped(mapped) => {
-                    let map = mapped.file.map().ok_or_else(|| strange(column, "a file that isn't mapped"))?;
-                    (self.files.region(&self.device, &mapped.file, map.as_slice()).map_err(failed)?, 0)
+            let (region, start, verified) = match region {
+                PlanRegion::Mapped(_) => {
+                    let known = known.next().flatten();
+                    let known = known.ok_or_else(|| strange(column, "a file that isn't mapped"))?;
+                    (known.region, Start::Rows(known.rows), known.verified)
                 }
                 PlanRegion::Arena(arena) => {
                     let arena = (arena.buffer() as &dyn Any).downcast_ref::<Arena>();
                     let place = arena.and_then(Arena::place);
                     let (region, start) = place.ok_or_else(|| strange(column, "an arena of another device"))?;
-                    (region.clone(), start)
+                    (region.clone(), Start::Byte(start), true)
                 }
             };
             regions.push(region);
             starts.push(start);
+            open.push(!verified);
         }
-        self.verify(column)?;
-        let place = |row: usize| {
-            let source = column.sources[row];
-            let offset = match column.regions.get(source.region as usize) {
-                Some(PlanRegion::Mapped(mapped)) => {
-                    let bytes = mapped.bytes_of(source.at as u32);
-                    bytes.ok_or_else(|| strange(column, "a row that isn't in its file"))?.start as u64
+        if open.contains(&true) {
+            self.verify(column, &open)?;
+        }
+        let place = |source: &Source| -> LoaderResult<Place> {
+            let offset = match starts.get(source.region as usize) {
+                Some(Start::Rows(rows)) => {
+                    rows.start(source.at).ok_or_else(|| strange(column, "a row that isn't in its file"))?
                 }
-                Some(PlanRegion::Arena(_)) => starts[source.region as usize] + source.at,
+                Some(Start::Byte(start)) => start + source.at,
                 // A row without bytes is nowhere, and so anywhere.
                 None => return Ok(Place { region: 0, offset: 0 }),
             };
             Ok(Place { region: source.region, offset })
         };
-        let places = (0..column.sources.len()).map(place).collect::<LoaderResult<_>>()?;
+        let mut places = Vec::with_capacity(column.sources.len());
+        for source in &column.sources {
+            places.push(place(source)?);
+        }
         Ok((regions, places))
     }
 
-    /// Verifies the rows of mapped files that aren't yet, by several threads.
-    fn verify(&self, column: &ColumnPlan) -> LoaderResult<()> {
-        // To look for each row costs more than all else that is done for a small one: most files are verified as a whole.
-        let open = column.regions.iter().map(|region| match region {
-            PlanRegion::Mapped(mapped) => !self.files.is_verified(mapped),
-            PlanRegion::Arena(_) => false,
-        });
-        let open: Vec<bool> = open.collect();
-        if !open.contains(&true) {
-            return Ok(());
-        }
+    /// Verifies the rows in those mapped files that are `open`, by several threads.
+    fn verify(&self, column: &ColumnPlan, open: &[bool]) -> LoaderResult<()> {
         let mapped = |source: &Source| match column.regions.get(source.region as usize) {
             Some(PlanRegion::Mapped(mapped)) if open[source.region as usize] => Some((mapped, source.at as u32)),
             _ => None,
@@ -145,14 +147,26 @@ impl CudaLoaderDevice {
     }
 }
 
+/// Where the rows of a region start.
+enum Start {
+    Rows(Arc<RowMap>),
+    /// At this byte and the row's own.
+    Byte(u64),
+}
+
 impl Device for CudaLoaderDevice {
     fn name(&self) -> String {
         format!("cuda:{} ({})", self.device.ordinal(), self.device.name())
     }
 
-    /// As many as there are slots: while one batch is asked of the device, the places of others are looked up.
+    /// As many as there are slots: while one batch is asked of the device, the addresses of others are written.
     fn concurrency(&self) -> usize {
         self.device.slots()
+    }
+
+    /// Half of the cores that it may use, at most 8: what a row costs is the limit for small ones.
+    fn planners(&self) -> usize {
+        self.device.threads().div_ceil(2).min(8)
     }
 
     fn gather(&self, plan: GatherPlan) -> LoaderResult<Vec<Gathered>> {
@@ -175,25 +189,24 @@ impl CudaLoaderDevice {
     ) -> LoaderResult<Vec<Gathered>> {
         fork::check().map_err(|missing| failed(missing.into()))?;
         let on_host = |column: &ColumnPlan| matches!(column.dtype, DType::Utf8 | DType::Bytes | DType::Json);
-        let (host, device): (Vec<_>, Vec<_>) = plan.columns.iter().cloned().partition(on_host);
-        let mut host = if host.is_empty() {
-            Vec::new()
-        } else {
-            self.host.gather(GatherPlan { rows: plan.rows, columns: host })?
+        let kinds: Vec<bool> = plan.columns.iter().map(on_host).collect();
+        if !kinds.contains(&true) {
+            return self.gather_on_device(plan, cache);
         }
-        .into_iter();
+        let (host, device): (Vec<_>, Vec<_>) = plan.columns.into_iter().partition(on_host);
+        let mut host = self.host.gather(GatherPlan { rows: plan.rows, columns: host })?.into_iter();
         let mut device = self.gather_on_device(GatherPlan { rows: plan.rows, columns: device }, cache)?.into_iter();
         let missing = || LoaderError::Device { reason: "a column got lost".to_owned() };
-        plan.columns
-            .iter()
-            .map(|column| if on_host(column) { host.next() } else { device.next() }.ok_or_else(missing))
-            .collect()
+        kinds.iter().map(|on_host| if *on_host { host.next() } else { device.next() }.ok_or_else(missing)).collect()
     }
 
-    fn gather_on_device(&self, plan: GatherPlan, cache: Option<&CachingDevice>) -> LoaderResult<Vec<Gathered>> {
+    fn gather_on_device(&self, mut plan: GatherPlan, cache: Option<&CachingDevice>) -> LoaderResult<Vec<Gathered>> {
         let found: Vec<_> = plan.columns.iter().map(|column| cache.and_then(|cache| cache.find(column))).collect();
         let resolved = plan.columns.iter().zip(&found).map(|(column, found)| self.resolve(column, found.as_ref()));
         let resolved = resolved.collect::<LoaderResult<Vec<_>>>()?;
+        // The batch reads from the plan's files and arenas until it is there.
+        let kept: Vec<Vec<PlanRegion>> =
+            plan.columns.iter_mut().map(|column| std::mem::take(&mut column.regions)).collect();
         let mut columns = Vec::with_capacity(plan.columns.len());
         let mut extras: Vec<Vec<u8>> = Vec::new();
         for ((column, (regions, places)), found) in plan.columns.iter().zip(&resolved).zip(&found) {
@@ -214,9 +227,7 @@ impl CudaLoaderDevice {
             columns.push(Column { name: &column.name, regions, places, rows, finishing, cached });
         }
         let extras: Vec<&[u8]> = extras.iter().map(Vec::as_slice).collect();
-        // The batch reads from the plan's files and arenas until it is there.
-        let kept = Box::new(plan.clone());
-        let gathered = self.device.gather(&columns, &extras, kept).map_err(failed)?;
+        let gathered = self.device.gather(&columns, &extras, Box::new(kept)).map_err(failed)?;
         // A consumer that got so far has its first batches, and more are on their way.
         if self.gathered.fetch_add(1, Ordering::Relaxed) == FIRST_BATCHES {
             self.files.open_gate();

@@ -130,6 +130,38 @@ fn images_are_finished_on_the_device_as_on_the_host() {
 }
 
 #[test]
+fn batches_that_come_in_groups_are_side_by_side_those_that_come_alone() {
+    for route in [None, Some(Route::Kernel), Some(Route::BatchCopy)] {
+        let mock = Mock::start();
+        mock.set(Setting::DelayUs, 300);
+        let (_folder, storage) = folder();
+        Model::random(columns(), 400, 5).write(storage.clone(), 3);
+        let device = CudaLoaderDevice::open(0, Options { threads: 6, route, ..mock.options() }).unwrap();
+        for options in options() {
+            let names = ["id", "image", "large"].map(str::to_owned).to_vec();
+            let options = LoaderOptions { columns: Some(names), ..options };
+            let alone = epochs(storage.clone(), &options, HostDevice::new(2).unwrap(), 3);
+            let options = LoaderOptions { group_bytes: 40_000, ..options };
+            let grouped = epochs(storage.clone(), &options, device.clone(), 3);
+            assert!(grouped.len() < alone.len() / 2, "{} of {}", grouped.len(), alone.len());
+            assert_eq!(side_by_side(grouped), side_by_side(alone), "{:?}", options.shuffle);
+        }
+    }
+}
+
+/// The rows of batches, and of each column the values.
+fn side_by_side(batches: Vec<Plain>) -> (Vec<u64>, Vec<Vec<u8>>) {
+    let mut all = (Vec::new(), vec![Vec::new(); batches[0].1.len()]);
+    for (rows, columns) in batches {
+        all.0.extend(rows);
+        for (all, (_, values, ..)) in all.1.iter_mut().zip(columns) {
+            all.extend(values);
+        }
+    }
+    all
+}
+
+#[test]
 fn files_are_registered_behind_the_first_batches_which_come_by_way_of_the_cpu() {
     let mock = Mock::start();
     let (_folder, storage) = folder();

@@ -6,11 +6,15 @@ use forebay_format::{DType, Dim};
 
 use crate::device::Buffer;
 
-/// A batch: some rows of the selected columns, in memory of the loader's device.
+/// A batch: some rows of the selected columns, in memory of the loader's device. With
+/// [`LoaderOptions::group_bytes`](crate::LoaderOptions::group_bytes), several batches side by side.
 #[derive(Debug)]
 pub struct Batch {
-    /// The step within the iteration, from 0.
+    /// The step within the iteration, from 0; of the first, if it is several batches.
     pub step: u64,
+    /// How many batches it is: each has [`LoaderOptions::batch_size`](crate::LoaderOptions::batch_size) rows, but the last of an
+    /// epoch, which may have fewer.
+    pub count: u64,
     /// The epoch's positions of its rows; [`NO_ROW`](Self::NO_ROW) for those that fill it up.
     pub positions: Vec<u64>,
     /// The table's row numbers of its rows; [`NO_ROW`](Self::NO_ROW) for those that fill it up.

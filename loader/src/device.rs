@@ -22,9 +22,14 @@ pub trait Device: Send + Sync + fmt::Debug {
     /// What it is, for people: `host (2 threads)`.
     fn name(&self) -> String;
 
-    /// How many batches of an epoch it gathers at once.
+    /// How many batches of an epoch it gathers at once; never more than are built ahead.
     fn concurrency(&self) -> usize {
         1
+    }
+
+    /// How many threads of an epoch look up where the rows of its batches are: at least as many as it gathers at once.
+    fn planners(&self) -> usize {
+        self.concurrency()
     }
 
     /// Gathers a batch. One [`Gathered`] a column of the plan, in order.

@@ -12,7 +12,7 @@ use forebay_versioning::Selection;
 use crate::{
     Batch, BatchField, Error, Fault, LoaderOptions, Pixels, Result, State, Stats,
     device::Device,
-    engine::{Epoch, Job, JobColumn, Sources},
+    engine::{Epoch, Job, JobColumn, Sources, group},
     order::{Course, Key, Mixture, Order, Shard, Shuffle, Stop, Window},
 };
 
@@ -354,14 +354,14 @@ impl Loader {
             arena_bytes: self.memory.arena_bytes,
             run_rows: self.memory.run_rows,
             faults_allowed: self.options.faults.allowed(shard.delivered()),
+            group: group(&self.columns, &self.options),
         });
-        let (total, columns) = (shard.batches(), self.columns.clone());
         Ok(Batches {
             epoch: Epoch::start(job)?,
             number: epoch,
             shard,
-            columns,
-            total,
+            columns: self.columns.clone(),
+            total: shard.batches(),
             delivered: 0,
             ended: false,
             complete: false,
@@ -512,8 +512,8 @@ impl Batches {
         let next = self.receive(timeout);
         match &next {
             Ok(Next::Batch(batch)) => {
-                self.delivered += 1;
-                self.epoch.shared.counters.batches.fetch_add(1, Ordering::Relaxed);
+                self.delivered += batch.count;
+                self.epoch.shared.counters.batches.fetch_add(batch.count, Ordering::Relaxed);
                 self.epoch.shared.counters.rows.fetch_add(batch.rows.len() as u64, Ordering::Relaxed);
             }
             Ok(_) => {}
@@ -564,7 +564,13 @@ impl Batches {
     /// batch was told so.
     #[must_use]
     pub fn progress(&self) -> (u64, u64) {
-        match self.shard.after(self.delivered) {
+        self.progress_before(0)
+    }
+
+    /// As [`progress`](Self::progress) `count` batches ago: for who hands on one by one what came as a group.
+    #[must_use]
+    pub fn progress_before(&self, count: u64) -> (u64, u64) {
+        match self.shard.after(self.delivered.saturating_sub(count)) {
             Some(position) if !self.complete => (self.number, position),
             _ => (self.number.saturating_add(1), 0),
         }

@@ -43,6 +43,9 @@ pub struct LoaderOptions {
     pub tail: Tail,
     /// Batches built ahead of the consumer.
     pub prefetch: usize,
+    /// Small batches that follow each other are gathered, and delivered, as one of at most this many bytes; 0 for none but the
+    /// batch itself. The first batch comes alone. Columns of free shape are never grouped.
+    pub group_bytes: u64,
     /// Threads that check and decode what was fetched; 0 for one a core. The device has its own for copying.
     pub threads: usize,
     /// Requests in flight; twice as many for the first batch, which waits for nothing else. The storage has a limit of
@@ -93,6 +96,7 @@ impl Default for LoaderOptions {
             world: 1,
             tail: Tail::Short,
             prefetch: 2,
+            group_bytes: 0,
             threads: 0,
             io_concurrency: 64,
             memory_budget: 4 << 30,

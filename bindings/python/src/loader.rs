@@ -8,7 +8,7 @@ use std::{
 use forebay_format::{Column, Dim};
 use forebay_gpu::{CachingDevice, CudaLoaderDevice};
 use forebay_loader::{
-    BatchField, Device, HostDevice, LoaderOptions, Next, OnFault, Pixels, Verify,
+    Batch, BatchField, Device, HostDevice, LoaderOptions, Next, OnFault, Pixels, Verify,
     order::{Course, Sampling, Shuffle, Stop, Tail, Window},
 };
 use forebay_versioning::Selection;
@@ -199,7 +199,7 @@ fn tail(name: &str) -> Result<Tail> {
 #[pymethods]
 impl Loader {
     #[new]
-    #[pyo3(signature = (sources, *, columns, batch_size, shuffle, seed, rank, world_size, tail, transforms, verify, on_fault, decode, mix=None, sampling=None, sample_seeds=false, max_faults=None, max_fault_rate=None, stall_timeout=None, num_workers=None, prefetch_factor=None, memory_budget=None, device=None, device_cache=None, copied=false))]
+    #[pyo3(signature = (sources, *, columns, batch_size, shuffle, seed, rank, world_size, tail, transforms, verify, on_fault, decode, mix=None, sampling=None, sample_seeds=false, max_faults=None, max_fault_rate=None, stall_timeout=None, num_workers=None, prefetch_factor=None, memory_budget=None, device=None, device_cache=None, copied=false, group_bytes=0))]
     #[allow(clippy::too_many_arguments, reason = "they are Python's keyword arguments")]
     fn new(
         py: Python<'_>,
@@ -227,6 +227,7 @@ impl Loader {
         device: Option<u32>,
         device_cache: Option<u64>,
         copied: bool,
+        group_bytes: u64,
     ) -> Result<Self> {
         let mut options = LoaderOptions {
             columns: Some(columns),
@@ -255,6 +256,7 @@ impl Loader {
         }
         options.prefetch = prefetch_factor.unwrap_or(options.prefetch);
         options.memory_budget = memory_budget.unwrap_or(options.memory_budget);
+        options.group_bytes = group_bytes;
         let copy_threads = num_workers.unwrap_or(0);
         let mix = match mix {
             None => None,
@@ -328,6 +330,9 @@ impl Loader {
 /// The last counts of an epoch, and its faults.
 type Last<'py> = (Bound<'py, PyDict>, Vec<Bound<'py, PyDict>>);
 
+/// Columns, and what was delivered, as [`Batches`] gives them.
+type Taken<'py> = (Vec<Delivered<'py>>, Vec<(u64, u64)>);
+
 /// One pass over an epoch.
 #[pyclass(frozen, module = "forebay._forebay")]
 pub(crate) struct Batches {
@@ -347,22 +352,32 @@ impl Batches {
 
 #[pymethods]
 impl Batches {
-    /// Waits for the next batch; None when there are no more.
-    fn next<'py>(&self, py: Python<'py>) -> Result<Option<Vec<Delivered<'py>>>> {
+    /// Waits for the next batch, or several side by side; None when there are no more. Beside the columns comes, for each batch, the
+    /// epoch and the samples of it that are delivered with it, on all ranks together.
+    fn next<'py>(&self, py: Python<'py>) -> Result<Option<Taken<'py>>> {
         let inner = self.inner()?;
         let next = detached(py, || {
             loop {
                 // The lock is let go of between two waits, so that other threads get their turn.
-                let next = lock(inner).as_mut().map_or(Ok(Next::End), |batches| batches.next_within(TICK))?;
-                match next {
-                    Next::Batch(batch) => return Ok(Some(batch)),
-                    Next::End => return Ok(None),
-                    Next::Pending => {}
+                if let Some(batches) = lock(inner).as_mut() {
+                    match batches.next_within(TICK)? {
+                        Next::Batch(batch) => {
+                            let progress = (0..batch.count).rev().map(|left| batches.progress_before(left)).collect();
+                            return Ok(Some((batch, progress)));
+                        }
+                        Next::End => return Ok(None),
+                        Next::Pending => {}
+                    }
+                } else {
+                    return Ok(None);
                 }
                 check_signals()?;
             }
         })?;
-        next.map(|batch| batch::of_loader(py, batch, &self.columns, self.seeds.as_ref())).transpose()
+        let taken = |(batch, progress): (Batch, Vec<(u64, u64)>)| -> Result<Taken<'py>> {
+            Ok((batch::of_loader(py, batch, &self.columns, self.seeds.as_ref())?, progress))
+        };
+        next.map(taken).transpose()
     }
 
     /// Stops the epoch and waits for its threads, without the GIL. Gives the last counts and the faults; None in a forked child, which
@@ -374,12 +389,6 @@ impl Batches {
             Ok(batches.map(|batches| (batches.stats(), batches.faults())))
         })?;
         last.map(|(stats, faults)| Ok((self.to_dict(py, stats)?, report::faults(py, &faults)?))).transpose()
-    }
-
-    /// The epoch and the samples of it that were delivered, on all ranks together.
-    fn progress(&self, py: Python<'_>) -> Result<Option<(u64, u64)>> {
-        let inner = self.inner()?;
-        detached(py, || Ok(lock(inner).as_ref().map(forebay_loader::Batches::progress)))
     }
 
     /// The rows that were at fault so far; none once closed.

@@ -33,12 +33,16 @@ def test_what_is_no_device_of_ours_is_refused(ds):
 def test_what_only_a_device_can_do_is_refused_without_one(ds):
     with pytest.raises(fb.ArgumentError, match="device_cache"):
         ds.pytorch(8, device_cache="1GiB")
+    with pytest.raises(fb.ArgumentError, match="group_bytes"):
+        ds.pytorch(8, group_bytes="1MiB")
     with pytest.raises(fb.ArgumentError, match="out="):
         ds.pytorch(8, out={"id": torch.empty(8, dtype=torch.int64)})
     with pytest.raises(fb.ArgumentError, match="DataLoader"):
         ds.pytorch(device_cache="1GiB")
     with pytest.raises(fb.ArgumentError, match="DataLoader"):
         ds.pytorch(out={})
+    with pytest.raises(fb.ArgumentError, match="DataLoader"):
+        ds.pytorch(group_bytes=0)
 
 
 def test_the_memory_that_devices_may_take_is_said_once_for_the_process(script):

@@ -157,6 +157,38 @@ print("done")
     )
 
 
+def test_small_batches_come_to_the_device_together_and_are_handed_out_one_by_one(consume):
+    consume(
+        """
+cuda.mock_set(DELAY_US, 300)
+stream = new_stream()
+
+class Grouped(Device):
+    def _batch(self, columns):
+        batch = {name: read_later(native, stream) for name, native in super()._batch(columns).items()}
+        cuda.mock_finish()
+        return batch
+
+options = {"shuffle": "global", "columns": ["row", "id"], "seed": 5}
+alone = list(Grouped(ds, 7, **options))
+loader = Grouped(ds, 7, group_bytes=100_000, map_batches=lambda batch: {**batch, "rows": len(batch["id"])}, **options)
+batches, states = [], []
+for batch in loader:
+    batches.append(batch)
+    states.append(loader.state_dict())
+assert len(batches) == len(alone) == len(loader) == 58
+for batch, other in zip(batches, alone):
+    assert (batch["id"] == other["id"]).all() and (batch["row"] == pixels(other["id"])).all()
+    assert batch["rows"] == len(other["id"])
+assert loader.stats()["batches"] == 58 and loader.stats()["device"]["batches"] < 40 + 58, loader.stats()
+loader.load_state_dict(states[20])
+assert [batch["id"].tolist() for batch in loader] == [batch["id"].tolist() for batch in alone[21:]]
+finish()
+print("done")
+"""
+    )
+
+
 def test_a_stream_that_could_be_two_and_a_copy_are_refused(consume):
     consume(
         """

@@ -18,7 +18,10 @@ mod slot;
 use std::{
     any::Any,
     path::PathBuf,
-    sync::{Arc, Mutex, PoisonError},
+    sync::{
+        Arc, Mutex, PoisonError,
+        atomic::{AtomicUsize, Ordering},
+    },
     time::Instant,
 };
 
@@ -87,7 +90,9 @@ impl Default for Options {
 pub struct CudaDevice {
     // In this order: what waits goes first, and the ring and the streams before what they use.
     reaper: Reaper,
-    ring: Mutex<Ring>,
+    ring: Ring,
+    /// Work is asked of the streams a batch at a time.
+    submitting: Mutex<()>,
     streams: Streams,
     kernels: Arc<Kernels>,
     copier: Option<BatchCopier>,
@@ -102,8 +107,8 @@ pub struct CudaDevice {
 
 #[derive(Debug)]
 struct Ring {
-    slots: Vec<Slot>,
-    next: usize,
+    slots: Vec<Mutex<Slot>>,
+    next: AtomicUsize,
 }
 
 /// A gathered batch.
@@ -125,10 +130,11 @@ impl CudaDevice {
         let context = Context::open(&options.library, ordinal)?;
         let registered = Budget::new("registered", options.registered_bytes);
         let device = Budget::new("device", options.device_bytes);
-        let slots = (0..options.slots.max(1)).map(|_| Slot::default()).collect();
+        let slots = (0..options.slots.max(1)).map(|_| Mutex::default()).collect();
         Ok(Self {
             reaper: Reaper::start(ordinal)?,
-            ring: Mutex::new(Ring { slots, next: 0 }),
+            ring: Ring { slots, next: AtomicUsize::new(0) },
+            submitting: Mutex::default(),
             streams: Streams::new(&context)?,
             kernels: Arc::new(Kernels::load(&context, options.resident)?),
             copier: BatchCopier::new(&context),
@@ -158,6 +164,11 @@ impl CudaDevice {
     #[must_use]
     pub fn slots(&self) -> usize {
         self.options.slots.max(1)
+    }
+
+    /// Threads that copy rows whose memory couldn't be registered.
+    pub(crate) fn threads(&self) -> usize {
+        self.options.threads.max(1)
     }
 
     /// Makes `memory` one that rows can be gathered from: registers it, if the driver and the budget allow that.
@@ -196,10 +207,9 @@ impl CudaDevice {
         let _entered = self.context.enter()?;
         let started = Instant::now();
         let layout = plan::lay_out(columns, extras, self.copier.is_some(), self.options.route)?;
-        let mut ring = self.ring.lock().unwrap_or_else(PoisonError::into_inner);
-        let next = ring.next;
-        ring.next = (next + 1) % ring.slots.len();
-        let slot = &mut ring.slots[next];
+        let next = self.ring.next.fetch_add(1, Ordering::Relaxed) % self.ring.slots.len();
+        let mut slot = self.ring.slots[next].lock().unwrap_or_else(PoisonError::into_inner);
+        let slot = &mut *slot;
         let waiting = Instant::now();
         slot.prepare(&self.context, &self.registered, &self.device, &layout)?;
         let waited = waiting.elapsed();
@@ -207,6 +217,7 @@ impl CudaDevice {
             let address = pinned.device_address();
             pack::fill(columns, extras, &layout, pinned.bytes(), address, self.options.threads);
         }
+        let submitting = self.submitting.lock().unwrap_or_else(PoisonError::into_inner);
         let gathered = self.submit(columns, &layout, slot);
         match &gathered {
             Ok((_, there)) => {
@@ -216,6 +227,7 @@ impl CudaDevice {
             // What was asked before the error may still read the slot and write memory that goes back to its pool.
             Err(_) => self.streams.synchronize()?,
         }
+        drop(submitting);
         let busy = started.elapsed().saturating_sub(waited);
         self.counters.batch(columns.iter().zip(&layout.parts), waited, busy);
         gathered.map(|(gathered, _)| gathered)
@@ -379,13 +391,7 @@ impl Drop for CudaDevice {
     }
 }
 
-/// The regions of a batch, each once.
+/// The regions of a batch.
 fn regions(columns: &[Column<'_>]) -> Vec<Region> {
-    let mut all: Vec<Region> = Vec::new();
-    for region in columns.iter().flat_map(|column| column.regions) {
-        if !all.iter().any(|known| known.is(region)) {
-            all.push(region.clone());
-        }
-    }
-    all
+    columns.iter().flat_map(|column| column.regions).cloned().collect()
 }

@@ -1,5 +1,7 @@
 //! What the CPU does for a batch: the addresses of its rows, and the bytes of rows that it copies itself.
 
+use std::ops::Range;
+
 use super::{
     plan::{Column, Layout, Part, Rows},
     region::Region,
@@ -22,9 +24,9 @@ pub(super) fn fill(
         write_plan(column, part, pinned, address);
         let packed = &mut pinned[part.packed.clone()];
         if !part.by_cpu.is_empty() {
-            pack(column, &part.by_cpu, packed, threads);
+            pack(column, Packed::Some(&part.by_cpu), packed, threads);
         } else if !packed.is_empty() {
-            pack(column, &(0..column.places.len() as u32).collect::<Vec<_>>(), packed, threads);
+            pack(column, Packed::All(0, column.places.len()), packed, threads);
         }
     }
     for (extra, range) in extras.iter().zip(&layout.extras) {
@@ -46,10 +48,19 @@ fn copied<'a>(column: &'a Column<'_>, part: &'a Part, address: u64) -> impl FnMu
 
 fn write_plan(column: &Column<'_>, part: &Part, pinned: &mut [u8], address: u64) {
     let mut copied = copied(column, part, address);
-    for (row, to) in pinned[part.addresses.clone()].chunks_exact_mut(8).enumerate() {
-        // A row without bytes may be nowhere.
-        let address = copied(row).or_else(|| column.device_address(row)).unwrap_or(0);
-        to.copy_from_slice(&address.to_le_bytes());
+    let found = column.cached.map_or(&[][..], |cached| cached.found);
+    // Looked at once, not for each row: a row without bytes may be nowhere.
+    let bases: Vec<Option<u64>> = column.regions.iter().map(|region| region.device_address(0)).collect();
+    for (row, to) in pinned[part.addresses.clone()].as_chunks_mut::<8>().0.iter_mut().enumerate() {
+        let address = match found.get(row) {
+            Some(address) if *address != 0 => *address,
+            _ => copied(row).unwrap_or_else(|| {
+                let place = column.places[row];
+                let base = bases.get(place.region as usize).copied().flatten();
+                base.map_or(0, |base| base.wrapping_add(place.offset))
+            }),
+        };
+        *to = address.to_le_bytes();
     }
     if let Rows::Ragged { offsets } = column.rows {
         for (offset, to) in offsets.iter().zip(pinned[part.offsets.clone()].chunks_exact_mut(8)) {
@@ -64,26 +75,80 @@ fn write_plan(column: &Column<'_>, part: &Part, pinned: &mut [u8], address: u64)
     }
 }
 
-/// Copies these rows side by side into `out`, by several threads if they are many bytes.
-fn pack(column: &Column<'_>, rows: &[u32], out: &mut [u8], threads: usize) {
+/// Copies rows side by side into `out`, by several threads if they are many bytes.
+fn pack(column: &Column<'_>, rows: Packed<'_>, out: &mut [u8], threads: usize) {
     let workers = threads.min(out.len() / PER_THREAD).clamp(1, rows.len().max(1));
     if workers == 1 {
         return copy(column, rows, out);
     }
     std::thread::scope(|scope| {
-        let mut rest = out;
-        for rows in rows.chunks(rows.len().div_ceil(workers)) {
-            let bytes: u64 = rows.iter().map(|row| column.length(*row as usize)).sum();
-            let (mine, behind) = rest.split_at_mut(bytes as usize);
+        let (mut rest, each, mut first) = (out, rows.len().div_ceil(workers), 0);
+        while first < rows.len() {
+            let mine = rows.part(first..(first + each).min(rows.len()));
+            let bytes: u64 = (0..mine.len()).map(|index| column.length(mine.row(index))).sum();
+            let (to, behind) = rest.split_at_mut(bytes as usize);
             rest = behind;
-            scope.spawn(move || copy(column, rows, mine));
+            first += each;
+            scope.spawn(move || copy(column, mine, to));
         }
     });
 }
 
-fn copy(column: &Column<'_>, rows: &[u32], mut out: &mut [u8]) {
-    for row in rows {
-        let (place, bytes) = (column.places[*row as usize], column.length(*row as usize) as usize);
+/// Rows that the CPU copies.
+#[derive(Clone, Copy)]
+enum Packed<'a> {
+    /// These, in order.
+    Some(&'a [u32]),
+    /// So many from this one on.
+    All(usize, usize),
+}
+
+impl Packed<'_> {
+    fn len(&self) -> usize {
+        match self {
+            Self::Some(rows) => rows.len(),
+            Self::All(_, count) => *count,
+        }
+    }
+
+    fn row(&self, index: usize) -> usize {
+        match self {
+            Self::Some(rows) => rows[index] as usize,
+            Self::All(first, _) => first + index,
+        }
+    }
+
+    fn part(self, range: Range<usize>) -> Self {
+        match self {
+            Self::Some(rows) => Self::Some(&rows[range]),
+            Self::All(first, _) => Self::All(first + range.start, range.len()),
+        }
+    }
+}
+
+fn copy(column: &Column<'_>, rows: Packed<'_>, out: &mut [u8]) {
+    match (column.rows, rows) {
+        (Rows::Fixed { bytes: 1 }, Packed::All(first, count)) => copy_small::<1>(column, first..first + count, out),
+        (Rows::Fixed { bytes: 2 }, Packed::All(first, count)) => copy_small::<2>(column, first..first + count, out),
+        (Rows::Fixed { bytes: 4 }, Packed::All(first, count)) => copy_small::<4>(column, first..first + count, out),
+        (Rows::Fixed { bytes: 8 }, Packed::All(first, count)) => copy_small::<8>(column, first..first + count, out),
+        _ => copy_any(column, rows, out),
+    }
+}
+
+/// Rows of `BYTES` each: labels and numbers, of which there may be many more than of anything else that is packed.
+fn copy_small<const BYTES: usize>(column: &Column<'_>, rows: Range<usize>, out: &mut [u8]) {
+    for (place, to) in column.places[rows].iter().zip(out.as_chunks_mut::<BYTES>().0) {
+        let from = place.offset as usize;
+        if let Some(bytes) = column.regions[place.region as usize].bytes(from..from + BYTES).first_chunk() {
+            *to = *bytes;
+        }
+    }
+}
+
+fn copy_any(column: &Column<'_>, rows: Packed<'_>, mut out: &mut [u8]) {
+    for row in (0..rows.len()).map(|index| rows.row(index)) {
+        let (place, bytes) = (column.places[row], column.length(row) as usize);
         let (mine, rest) = out.split_at_mut(bytes);
         if bytes > 0 {
             let from = place.offset as usize;

@@ -174,10 +174,10 @@ impl Column<'_> {
             return out_of_bounds(rows, 0, cached.keys.len() as u64, cached.found.len() as u64);
         }
         let in_memory = if self.cached.is_some_and(|cached| cached.complete()) { &[] } else { self.places };
+        let lengths: Vec<u64> = self.regions.iter().map(|region| region.len() as u64).collect();
         for (row, place) in in_memory.iter().enumerate() {
-            let output = self.output(row);
-            let bytes = output.end - output.start;
-            let length = self.regions.get(place.region as usize).map_or(0, |region| region.len() as u64);
+            let bytes = self.length(row);
+            let length = lengths.get(place.region as usize).copied().unwrap_or(0);
             if place.offset.checked_add(bytes).is_none_or(|end| end > length) {
                 return out_of_bounds(row, place.offset, bytes, length);
             }

@@ -122,9 +122,4 @@ impl Region {
         let (registered, _) = self.0.registered.get()?.as_ref().ok()?;
         Some(registered.device_address(self.0.start as *const u8).wrapping_add(offset))
     }
-
-    /// Whether both are one.
-    pub(super) fn is(&self, other: &Self) -> bool {
-        Arc::ptr_eq(&self.0, &other.0)
-    }
 }

@@ -1,6 +1,7 @@
 //! Gathers batches in order, as their blocks arrive.
 
 use std::{
+    ops::Range,
     sync::{Arc, atomic::Ordering},
     time::{Duration, Instant},
 };
@@ -11,20 +12,31 @@ use forebay_versioning::OpenFile;
 use super::{
     Job, JobColumn, Shared,
     cache::{Failure, Slot},
+    direct::Scratch,
     draft::{Draft, batch_column},
     turn::{EndOnPanic, Turn},
 };
 use crate::{
     Batch, Error, Fault, Result,
-    device::{ArenaRegion, ColumnPlan, Finishing, GatherPlan, MappedColumn, PlanLayout, Region, Source},
+    device::{ArenaRegion, ColumnPlan, Finishing, GatherPlan, Gathered, MappedColumn, PlanLayout, Region, Source},
     finish::Prepared,
     stats::Stage,
 };
 
+/// Batches that are built as one.
+#[derive(Debug)]
+pub(crate) struct Work {
+    /// Which it is, from 0.
+    pub(crate) number: u64,
+    pub(crate) steps: Range<u64>,
+    /// Where the rows are; `None` if that is found out by the builder.
+    pub(crate) planned: Result<Option<Planned>>,
+}
+
 /// A batch whose rows are known and on their way.
 #[derive(Debug)]
 pub(crate) struct Planned {
-    pub(crate) step: u64,
+    pub(crate) steps: Range<u64>,
     pub(crate) positions: Vec<u64>,
     pub(crate) rows: Vec<u64>,
     /// The source of each row.
@@ -87,9 +99,11 @@ pub(crate) struct Held {
 pub(crate) struct Builder {
     pub(super) job: Arc<Job>,
     pub(super) shared: Arc<Shared>,
-    plans: Receiver<(u64, Result<Planned>)>,
+    plans: Receiver<Work>,
     batches: Sender<Result<Batch>>,
     turn: Arc<Turn>,
+    /// How many builders may gather at once.
+    window: u64,
 }
 
 /// Why a batch could not be built.
@@ -135,23 +149,34 @@ impl Builder {
     pub(crate) fn new(
         job: Arc<Job>,
         shared: Arc<Shared>,
-        plans: Receiver<(u64, Result<Planned>)>,
+        plans: Receiver<Work>,
         batches: Sender<Result<Batch>>,
+        window: u64,
     ) -> Self {
-        Self { job, shared, plans, batches, turn: Arc::default() }
+        Self { job, shared, plans, batches, turn: Arc::default(), window }
     }
 
     /// Until the last batch, the first error, or until nobody wants more.
     pub(crate) fn run(self) {
         let _guard = EndOnPanic(&self.turn);
-        for (step, planned) in &self.plans {
-            let built = planned.map_err(Cause::from).and_then(|planned| self.build(planned));
+        let mut scratch = Scratch::default();
+        for Work { number, steps, planned } in &self.plans {
+            let first = steps.start;
+            let built = match planned {
+                Ok(Some(planned)) if self.turn.near(number, self.window) => self.build(planned),
+                Ok(None) => match self.build_direct(number, steps, &mut scratch) {
+                    Some(built) => built,
+                    None => return,
+                },
+                Ok(Some(_)) => return,
+                Err(error) => Err(error.into()),
+            };
             self.shared.planned.fetch_sub(1, Ordering::SeqCst);
             self.shared.signal.raise();
-            if !self.turn.wait(step) {
+            if !self.turn.wait(number) {
                 return;
             }
-            self.shared.stages.set(step, Stage::Planning);
+            self.shared.stages.set(first, Stage::Planning);
             // In order, so that it is always the same fault that is one too many.
             let built = built.and_then(|(batch, faults)| {
                 self.shared.note(faults, self.job.faults_allowed)?;
@@ -166,12 +191,45 @@ impl Builder {
                 self.turn.end();
                 return;
             }
-            self.turn.pass(step + 1);
+            self.turn.pass(number + 1);
         }
     }
 
+    /// Plans a batch, all of whose rows lie in mapped files, and gathers it when its turn is near; `None` if that never is.
+    fn build_direct(
+        &self,
+        number: u64,
+        steps: Range<u64>,
+        scratch: &mut Scratch,
+    ) -> Option<Result<(Batch, Vec<Fault>), Cause>> {
+        let direct = self.shared.direct.get()?;
+        let first = steps.start;
+        let planned = self.plan_direct(direct, steps, scratch);
+        if !self.turn.near(number, self.window) {
+            return None;
+        }
+        self.shared.stages.set(first, Stage::Gathering);
+        let built = planned.and_then(|(planned, plan)| {
+            let layouts: Vec<_> = plan.columns.iter().map(|column| column.layout.clone()).collect();
+            let gathered = self.gather(plan)?;
+            Ok((self.batch(planned, gathered, layouts)?, Vec::new()))
+        });
+        Some(built)
+    }
+
+    fn gather(&self, plan: GatherPlan) -> Result<Vec<Gathered>> {
+        let bytes: usize = plan.columns.iter().map(ColumnPlan::delivered).sum();
+        let started = Instant::now();
+        let gathered = self.job.device.gather(plan);
+        self.shared.counters.gathered(started.elapsed());
+        if gathered.is_ok() {
+            self.shared.counters.bytes.fetch_add(bytes as u64, Ordering::Relaxed);
+        }
+        gathered
+    }
+
     fn build(&self, mut planned: Planned) -> Result<(Batch, Vec<Fault>), Cause> {
-        let step = planned.step;
+        let step = planned.steps.start;
         self.shared.stages.set(step, Stage::Fetching);
         self.wait(&planned)?;
         self.shared.stages.set(step, Stage::Gathering);
@@ -181,7 +239,6 @@ impl Builder {
             self.mend_failed(&mut planned, &mut faults)?;
         }
         self.decode(&mut planned, &mut faults)?;
-        let rows = planned.positions.len();
         let (gathered, layouts) = loop {
             let plan = match self.plan(&planned) {
                 Err(Cause::Row { row, column, error }) if tolerates => {
@@ -191,32 +248,32 @@ impl Builder {
                 other => other?,
             };
             let layouts: Vec<_> = plan.columns.iter().map(|column| column.layout.clone()).collect();
-            let bytes: usize = plan.columns.iter().map(ColumnPlan::delivered).sum();
-            let started = Instant::now();
-            let gathered = self.job.device.gather(plan);
-            self.shared.counters.gathered(started.elapsed());
-            match gathered {
+            match self.gather(plan) {
                 Err(error) if tolerates && error.is_of_row() => {
                     if !self.mend_mapped(&mut planned, &mut faults)? {
                         return Err(error.into());
                     }
                 }
-                gathered => {
-                    self.shared.counters.bytes.fetch_add(bytes as u64, Ordering::Relaxed);
-                    break (gathered?, layouts);
-                }
+                gathered => break (gathered?, layouts),
             }
         };
+        Ok((self.batch(planned, gathered, layouts)?, faults))
+    }
+
+    /// What is delivered of what a device gathered.
+    fn batch(&self, planned: Planned, gathered: Vec<Gathered>, layouts: Vec<PlanLayout>) -> Result<Batch> {
+        let rows = planned.positions.len();
         if gathered.len() != layouts.len() {
             let reason = format!("{} columns instead of {}", gathered.len(), layouts.len());
-            return Err(Error::Device { reason }.into());
+            return Err(Error::Device { reason });
         }
         let columns = self.job.columns.iter().zip(gathered.into_iter().zip(layouts));
         let columns = columns.map(|(column, (gathered, layout))| batch_column(column, rows, gathered, layout));
         let columns = columns.collect::<Result<_>>()?;
-        let Planned { step, positions, rows, sources, mask, .. } = planned;
+        let Planned { steps, positions, rows, sources, mask, .. } = planned;
         let sources = (self.job.sources.len() > 1).then_some(sources);
-        Ok((Batch { step, positions, rows, sources, mask: self.job.masks().then_some(mask), columns }, faults))
+        let (step, count) = (steps.start, steps.end - steps.start);
+        Ok(Batch { step, count, positions, rows, sources, mask: self.job.masks().then_some(mask), columns })
     }
 
     /// Where all rows of a batch are, and what is done to them.
@@ -225,14 +282,19 @@ impl Builder {
         let mut plan = GatherPlan { rows, columns: Vec::with_capacity(planned.columns.len()) };
         for (number, (column, places)) in self.job.columns.iter().zip(&planned.columns).enumerate() {
             let mut column_plan = self.column_plan(column, places)?;
-            if let Some(finish) = &column.finish {
-                let finishing = self.finishing(finish, &planned.positions, &column_plan.layout);
-                column_plan.finishing =
-                    Some(finishing.map_err(|(row, error)| Cause::Row { row, column: number, error })?);
-            }
+            self.add_finishing(number, &planned.positions, &mut column_plan)?;
             plan.columns.push(column_plan);
         }
         Ok(plan)
+    }
+
+    /// What is done to the rows of a column, if anything is.
+    pub(super) fn add_finishing(&self, column: usize, positions: &[u64], plan: &mut ColumnPlan) -> Result<(), Cause> {
+        if let Some(finish) = &self.job.columns[column].finish {
+            let finishing = self.finishing(finish, positions, &plan.layout);
+            plan.finishing = Some(finishing.map_err(|(row, error)| Cause::Row { row, column, error })?);
+        }
+        Ok(())
     }
 
     /// Waits until all blocks of a batch are there.

@@ -129,7 +129,7 @@ impl Draft {
     }
 }
 
-fn fixed_shape(column: &forebay_format::Column) -> Arc<[usize]> {
+pub(super) fn fixed_shape(column: &forebay_format::Column) -> Arc<[usize]> {
     let length = |dim: &forebay_format::Dim| match dim {
         forebay_format::Dim::Fixed(length) => *length as usize,
         forebay_format::Dim::Free => 0,

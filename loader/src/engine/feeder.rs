@@ -5,6 +5,7 @@
 use std::{
     collections::{BTreeSet, HashSet},
     iter::repeat_n,
+    ops::Range,
     sync::{Arc, atomic::Ordering},
     time::{Duration, Instant},
 };
@@ -19,8 +20,9 @@ use super::{
     Job, Shared,
     ahead::Ahead,
     atom::Atom,
-    builder::{Place, Places, Planned},
+    builder::{Place, Places, Planned, Work},
     cache::{Cache, Failure, Slot},
+    direct::Direct,
     fetch::{Extent, LATER, Limits, Part},
     sources::Spot,
 };
@@ -36,23 +38,27 @@ pub(crate) struct Feeder {
     job: Arc<Job>,
     shared: Arc<Shared>,
     runtime: Handle,
-    plans: Sender<(u64, Result<Planned>)>,
+    plans: Sender<Work>,
     limits: Arc<Limits>,
     cache: Cache,
     ahead: Ahead,
     /// By column and fragment. Files that can't be opened are kept if that is put up with.
     files: Vec<Vec<Option<Result<FileColumn, Failure>>>>,
+    /// Files of columns that were opened.
+    opened: usize,
     /// Whether any column has rows that aren't in mapped files.
     fetches: bool,
+    /// The files of the epoch, if builders could find rows in them by themselves, once that was asked.
+    plain: Option<Option<Vec<usize>>>,
 }
 
 /// A column in a data file.
 #[derive(Clone, Debug)]
-struct FileColumn {
-    file: Arc<OpenFile>,
-    position: usize,
+pub(super) struct FileColumn {
+    pub(super) file: Arc<OpenFile>,
+    pub(super) position: usize,
     /// Whether its rows are gathered from the map.
-    mapped: bool,
+    pub(super) mapped: bool,
     storage: Storage,
 }
 
@@ -65,12 +71,7 @@ const TICK: Duration = Duration::from_millis(200);
 type Step<T> = Result<Option<T>>;
 
 impl Feeder {
-    pub(crate) fn new(
-        job: Arc<Job>,
-        shared: Arc<Shared>,
-        runtime: Handle,
-        plans: Sender<(u64, Result<Planned>)>,
-    ) -> Self {
+    pub(crate) fn new(job: Arc<Job>, shared: Arc<Shared>, runtime: Handle, plans: Sender<Work>) -> Self {
         let cores = std::thread::available_parallelism().map_or(1, usize::from);
         let decoders = if job.options.threads == 0 { cores } else { job.options.threads };
         let limits = Limits {
@@ -82,36 +83,67 @@ impl Feeder {
         let files = vec![vec![None; job.sources.files()]; job.columns.len()];
         let ahead = Ahead::new(job.course.clone(), job.shard, job.run_rows);
         let (limits, cache) = (Arc::new(limits), Cache::default());
-        Self { job, shared, runtime, plans, limits, cache, ahead, files, fetches: false }
+        Self { job, shared, runtime, plans, limits, cache, ahead, files, opened: 0, fetches: false, plain: None }
     }
 
     /// Until the last batch, the first error, or until nobody wants more.
     pub(crate) fn run(mut self) {
-        for step in 0..self.job.shard.batches() {
-            let Some(planned) = self.plan(step).transpose() else { return };
+        let batches = self.job.shard.batches();
+        let (mut first, mut number) = (0, 0);
+        while first < batches {
+            // The first comes alone, so that it comes soon.
+            let count = if first == 0 { 1 } else { self.job.group };
+            let steps = first..(first + count).min(batches);
+            let padded = self.job.shard.padding(steps.end - 1) > 0;
+            let planned = if self.is_direct() && !padded {
+                Ok(None)
+            } else {
+                let Some(planned) = self.plan(steps.clone()).transpose() else { return };
+                planned.map(Some)
+            };
             let failed = planned.is_err();
             self.shared.planned.fetch_add(1, Ordering::SeqCst);
             let started = Instant::now();
-            if self.plans.send((step, planned)).is_err() || failed {
+            (first, number) = (steps.end, number + 1);
+            if self.plans.send(Work { number: number - 1, steps, planned }).is_err() || failed {
                 return;
             }
             self.shared.counters.ahead(started.elapsed());
         }
     }
 
-    fn plan(&mut self, step: u64) -> Step<Planned> {
-        let positions: Vec<u64> = self.job.shard.positions(step).collect();
+    /// Whether builders find rows by themselves: every file of the epoch is open and mapped, and no row that is at fault is put up with.
+    fn is_direct(&mut self) -> bool {
+        if self.shared.direct.get().is_some() {
+            return true;
+        }
+        if self.opened == 0 || self.fetches || self.job.options.faults.tolerates() {
+            return false;
+        }
+        let sources = &self.job.sources;
+        let Some(plain) = self.plain.get_or_insert_with(|| sources.plain()) else { return false };
+        if self.opened < plain.len() * self.job.columns.len() {
+            return false;
+        }
+        let Some(direct) = Direct::new(sources, plain, &self.files) else { return false };
+        // Nobody else sets it.
+        let _ = self.shared.direct.set(direct);
+        true
+    }
+
+    fn plan(&mut self, steps: Range<u64>) -> Step<Planned> {
+        let positions: Vec<u64> = steps.clone().flat_map(|step| self.job.shard.positions(step)).collect();
         let indexes = self.job.course.indexes(&positions);
         let spots = self.locate(&indexes)?;
         let open = self.open_files(&spots)?;
-        if open.is_none() || (self.fetches && self.request_batch(step, &positions, &indexes)?.is_none()) {
+        if open.is_none() || (self.fetches && self.request_batch(steps.start, &positions, &indexes)?.is_none()) {
             return Ok(None);
         }
         let mut columns: Vec<Places> =
             (0..self.job.columns.len()).map(|column| self.places(column, &spots)).collect::<Result<_>>()?;
         let (mut positions, mut mask) = (positions, vec![true; indexes.len()]);
         let (mut rows, mut sources) = spots.iter().map(|spot| (spot.row, spot.source)).collect::<(Vec<_>, Vec<_>)>();
-        let padding = self.job.shard.padding(step);
+        let padding = self.job.shard.padding(steps.end - 1);
         positions.extend(repeat_n(Batch::NO_ROW, padding));
         rows.extend(repeat_n(Batch::NO_ROW, padding));
         sources.extend(repeat_n(0, padding));
@@ -119,7 +151,7 @@ impl Feeder {
         for places in &mut columns {
             places.rows.extend((0..padding).map(|_| Place::Masked));
         }
-        Ok(Some(Planned { step, positions, rows, sources, mask, columns }))
+        Ok(Some(Planned { steps, positions, rows, sources, mask, columns }))
     }
 
     fn locate(&self, indexes: &[u64]) -> Result<Vec<Spot>> {
@@ -169,6 +201,7 @@ impl Feeder {
             };
             self.fetches |= opened.as_ref().is_ok_and(|file| !file.mapped);
             self.files[number][source] = Some(opened);
+            self.opened += 1;
         }
         Ok(Some(()))
     }

@@ -7,6 +7,7 @@
 //!        |                                                  ^
 //!        +---- plans, in order -----------------------------+
 //! ```
+//! Once every file of the epoch is open and all rows lie in maps, the builders plan as well, each its own batch.
 //!
 //! The feeder is the only one who knows which blocks are held and how often each will still be used; a plan holds what
 //! it needs by reference count, so nothing else has to be told when a batch is done.
@@ -15,6 +16,7 @@ mod ahead;
 mod atom;
 mod builder;
 mod cache;
+mod direct;
 mod draft;
 mod feeder;
 mod fetch;
@@ -27,14 +29,14 @@ pub(crate) use sources::Sources;
 
 use std::{
     sync::{
-        Arc, Mutex, PoisonError,
+        Arc, Mutex, OnceLock, PoisonError,
         atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering},
     },
     thread::JoinHandle,
 };
 
 use crossbeam_channel::{Receiver, bounded};
-use forebay_format::{Column, Dim};
+use forebay_format::{Column, Dim, Layout};
 use tokio::sync::watch;
 
 use crate::{
@@ -63,6 +65,8 @@ pub(crate) struct Job {
     pub(crate) run_rows: Option<u64>,
     /// How many faulty rows are put up with.
     pub(crate) faults_allowed: u64,
+    /// How many batches are built as one.
+    pub(crate) group: u64,
 }
 
 impl Job {
@@ -84,6 +88,15 @@ pub(crate) struct JobColumn {
 }
 
 impl JobColumn {
+    /// The bytes of a row of it in a batch; `None` if they differ from row to row.
+    pub(crate) fn delivered_bytes(&self) -> Option<usize> {
+        match (&self.finish, self.column.layout()) {
+            (Some(finish), _) => Some(finish.out_row_bytes()),
+            (None, Layout::Fixed { row_bytes }) => Some(row_bytes),
+            (None, Layout::Ragged { .. }) => None,
+        }
+    }
+
     /// What is delivered of it.
     pub(crate) fn delivered(&self) -> BatchField {
         let (dtype, shape) = match &self.finish {
@@ -92,6 +105,13 @@ impl JobColumn {
         };
         BatchField { name: self.name.clone(), dtype, shape, nullable: self.column.nullable }
     }
+}
+
+/// How many batches are built as one.
+pub(crate) fn group(columns: &[JobColumn], options: &LoaderOptions) -> u64 {
+    let most = options.group_bytes.min(options.memory_budget / 16);
+    let row = columns.iter().map(JobColumn::delivered_bytes).sum::<Option<usize>>();
+    row.map_or(1, |row| most / (row as u64).saturating_mul(options.batch_size as u64).max(1)).max(1)
 }
 
 /// What the threads and tasks of an epoch share.
@@ -112,6 +132,8 @@ pub(crate) struct Shared {
     /// Where the next batches are.
     pub(crate) stages: Stages,
     faults: Mutex<Faults>,
+    /// Where all rows are, once that is known without the feeder.
+    direct: OnceLock<direct::Direct>,
 }
 
 impl Shared {
@@ -164,16 +186,18 @@ impl Epoch {
             answered: AtomicU64::new(0),
             stages: Stages::default(),
             faults: Mutex::default(),
+            direct: OnceLock::new(),
         });
         let (plan_sender, plans) = bounded(feeder::lookahead(&job.options));
-        // Each builder holds a batch that is ready, the channel the rest.
-        let builders = job.device.concurrency().clamp(1, job.options.prefetch);
-        let (batch_sender, batches) = bounded(job.options.prefetch - builders);
+        // Each builder whose turn is near holds a batch that is ready, the channel the rest.
+        let window = job.device.concurrency().clamp(1, job.options.prefetch);
+        let builders = job.device.planners().max(window);
+        let (batch_sender, batches) = bounded(job.options.prefetch - window);
         let mut epoch =
             Self { shared: shared.clone(), batches: Some(batches), threads: Vec::new(), process: std::process::id() };
         let feeder = feeder::Feeder::new(job.clone(), shared.clone(), runtime, plan_sender);
         epoch.spawn("feeder", move || feeder.run())?;
-        let builder = builder::Builder::new(job, shared, plans, batch_sender);
+        let builder = builder::Builder::new(job, shared, plans, batch_sender, window as u64);
         for _ in 1..builders {
             let builder = builder.clone();
             epoch.spawn("builder", move || builder.run())?;

@@ -1,7 +1,9 @@
 //! The tables that an epoch reads, their rows and files numbered through.
 
+use std::sync::{Arc, OnceLock};
+
 use forebay_format::FieldId;
-use forebay_versioning::{Location, Selection, Table};
+use forebay_versioning::{Location, Rows, Selection, Table};
 
 use crate::{Error, Result};
 
@@ -21,6 +23,8 @@ struct Source {
     first_row: u64,
     /// The first of its table's fragments, overlays and defaults.
     first_file: usize,
+    /// The fragments that it has rows of, once that was asked.
+    touched: Arc<OnceLock<Vec<usize>>>,
 }
 
 /// Where a row is.
@@ -37,7 +41,7 @@ impl Sources {
     pub(crate) fn new(selections: Vec<(Selection, Vec<FieldId>)>) -> Self {
         let (mut rows, mut files) = (0, 0);
         let list = selections.into_iter().map(|(selection, fields)| {
-            let source = Source { fields, first_row: rows, first_file: files, selection };
+            let source = Source { fields, first_row: rows, first_file: files, selection, touched: Arc::default() };
             rows += source.selection.len();
             files += source.selection.table().sources();
             source
@@ -76,6 +80,27 @@ impl Sources {
         Ok(Spot { source: number as u32, row, location: source.selection.table().locate(row)? })
     }
 
+    /// Where a row is, and so the value of each column of it if all are plain; fragments are numbered through.
+    pub(crate) fn place(&self, spot: &Spot) -> Location {
+        let first = self.list[spot.source as usize].first_file;
+        Location { fragment: first + spot.location.fragment, row: spot.location.row }
+    }
+
+    /// The fragments that there are rows of, numbered through, if each holds the values of all delivered columns itself.
+    pub(crate) fn plain(&self) -> Option<Vec<usize>> {
+        let mut all = Vec::new();
+        for source in &self.list {
+            let table = source.selection.table();
+            let touched = source.touched.get_or_init(|| touched(&source.selection));
+            let plain = |fragment: &usize| source.fields.iter().all(|field| table.is_plain(*fragment, *field));
+            if !touched.iter().all(plain) {
+                return None;
+            }
+            all.extend(touched.iter().map(|fragment| source.first_file + fragment));
+        }
+        Some(all)
+    }
+
     /// Where the value of a column in a row is; fragments are numbered through.
     pub(crate) fn cell(&self, column: usize, spot: &Spot) -> Location {
         let source = &self.list[spot.source as usize];
@@ -89,4 +114,28 @@ impl Sources {
         let source = at.checked_sub(1).and_then(|at| self.list.get(at)).ok_or(Error::Died { thread: "feeder" })?;
         Ok((source.selection.table(), number - source.first_file, source.fields[column]))
     }
+}
+
+/// The fragments that a selection has rows of.
+fn touched(selection: &Selection) -> Vec<usize> {
+    let table = selection.table();
+    let fragment = |row: u64| table.locate(row).map(|location| location.fragment);
+    let mut marked = vec![false; table.fragments().len()];
+    match selection.rows() {
+        Rows::All => {
+            for (number, marked) in marked.iter_mut().enumerate() {
+                *marked = table.first_row(number) < table.first_row(number + 1);
+            }
+        }
+        Rows::Runs(runs) => {
+            for run in runs.iter() {
+                // A selection's rows are rows of its table.
+                if let (Ok(first), Ok(last)) = (fragment(run.start), fragment(run.end - 1)) {
+                    marked[first..=last].fill(true);
+                }
+            }
+        }
+        Rows::List(list) => list.iter().filter_map(|row| fragment(*row).ok()).for_each(|number| marked[number] = true),
+    }
+    (0..marked.len()).filter(|number| marked[*number]).collect()
 }

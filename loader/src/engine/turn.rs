@@ -1,57 +1,77 @@
 //! Builders hand their batches over in order.
 
-use std::sync::{Condvar, Mutex, PoisonError};
+use std::{
+    sync::{Mutex, MutexGuard, PoisonError},
+    thread::{self, Thread},
+};
 
 /// Whose turn it is.
 #[derive(Debug, Default)]
-pub(crate) struct Turn {
-    /// The step that comes next.
-    next: Mutex<Next>,
-    changed: Condvar,
-}
+pub(crate) struct Turn(Mutex<State>);
 
-#[derive(Debug)]
-enum Next {
-    Step(u64),
-    Ended,
-}
-
-impl Default for Next {
-    fn default() -> Self {
-        Self::Step(0)
-    }
+#[derive(Debug, Default)]
+struct State {
+    /// The number that comes next.
+    next: u64,
+    /// Whether nobody has a turn any more.
+    ended: bool,
+    /// Who waits for which number to come next. They are woken one by one: of many that wait, most would wait again.
+    waiting: Vec<(u64, Thread)>,
 }
 
 impl Turn {
-    /// Waits for the turn of `step`; false if it never comes.
-    pub(crate) fn wait(&self, step: u64) -> bool {
-        let mut next = self.next.lock().unwrap_or_else(PoisonError::into_inner);
+    /// Waits for the turn of `number`; false if it never comes.
+    pub(crate) fn wait(&self, number: u64) -> bool {
+        self.near(number, 1)
+    }
+
+    /// Waits until fewer than `window` turns come before that of `number`; false if that never happens.
+    pub(crate) fn near(&self, number: u64, window: u64) -> bool {
+        let first = (number + 1).saturating_sub(window);
         loop {
-            match *next {
-                Next::Ended => return false,
-                Next::Step(now) if now == step => return true,
-                Next::Step(_) => next = self.changed.wait(next).unwrap_or_else(PoisonError::into_inner),
+            let mut state = self.lock();
+            if state.ended {
+                return false;
             }
+            if state.next >= first {
+                return true;
+            }
+            let me = thread::current();
+            if !state.waiting.iter().any(|(_, thread)| thread.id() == me.id()) {
+                state.waiting.push((first, me));
+            }
+            drop(state);
+            thread::park();
         }
     }
 
-    /// It is the turn of `step`, unless all turns have ended.
-    pub(crate) fn pass(&self, step: u64) {
-        self.set(Next::Step(step));
+    /// It is the turn of `number`, unless all turns have ended.
+    pub(crate) fn pass(&self, number: u64) {
+        let mut state = self.lock();
+        state.next = number;
+        wake(&mut state, |first| first <= number);
     }
 
     /// Nobody has a turn any more.
     pub(crate) fn end(&self) {
-        self.set(Next::Ended);
+        let mut state = self.lock();
+        state.ended = true;
+        wake(&mut state, |_| true);
     }
 
-    fn set(&self, value: Next) {
-        let mut next = self.next.lock().unwrap_or_else(PoisonError::into_inner);
-        if !matches!(*next, Next::Ended) {
-            *next = value;
-        }
-        self.changed.notify_all();
+    fn lock(&self) -> MutexGuard<'_, State> {
+        self.0.lock().unwrap_or_else(PoisonError::into_inner)
     }
+}
+
+fn wake(state: &mut State, whom: impl Fn(u64) -> bool) {
+    state.waiting.retain(|(first, thread)| {
+        let wakes = whom(*first);
+        if wakes {
+            thread.unpark();
+        }
+        !wakes
+    });
 }
 
 /// Ends all turns when its builder panics, so that the others don't wait for it.
@@ -86,6 +106,20 @@ mod tests {
             }
         });
         assert_eq!(*order.lock().unwrap(), [0, 1, 2, 3]);
+    }
+
+    #[test]
+    fn who_is_near_its_turn_goes_on_and_who_is_not_waits() {
+        let turn = Turn::default();
+        assert!(turn.near(0, 1) && turn.near(1, 2));
+        std::thread::scope(|scope| {
+            let waiting = scope.spawn(|| turn.near(2, 2));
+            turn.pass(1);
+            assert!(waiting.join().unwrap());
+            let ended = scope.spawn(|| turn.near(9, 2));
+            turn.end();
+            assert!(!ended.join().unwrap());
+        });
     }
 
     #[test]

@@ -5,6 +5,7 @@ mod decoding;
 mod faults;
 mod finished;
 mod finishing;
+mod grouping;
 mod images;
 mod life;
 mod mending;

@@ -38,6 +38,7 @@ def main() -> int:
     parser.add_argument("--without", default="", help="sections to leave out")
     parser.add_argument("--seconds", type=float, default=3600, help="start no section after this many")
     parser.add_argument("--json", action="store_true", help="one JSON object a line instead of a table")
+    parser.add_argument("--plot", type=Path, help="where the ratios are drawn as an SVG")
     args = parser.parse_args()
     install()
     missing = cannot_run()
@@ -45,6 +46,7 @@ def main() -> int:
         print(f"this bench cannot run here: {missing}", file=sys.stderr)
         return 2
 
+    import plot
     import sections
     from report import Report
 
@@ -75,6 +77,8 @@ def main() -> int:
 
                 traceback.print_exc()
     report.finish()
+    if args.plot:
+        plot.draw(report.lines, report.machine, args.plot)
     verdict(report.lines, failed)
     return 1 if failed else 0
 

@@ -4,9 +4,13 @@ from __future__ import annotations
 
 import gc
 import os
+import shutil
 import signal
+import subprocess
+import sys
 import threading
 from collections.abc import Callable
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -193,6 +197,50 @@ def forked_child_gets_an_error(lake: Lake, loader: Callable[..., Any]) -> None:
     expect(int(lake.wrong(next(batches))) == 0, "wrong rows in the parent")
 
 
+def small_batches_that_are_kept_of_each_group(lake: Lake, loader: Callable[..., Any]) -> None:
+    kept = [batch for number, batch in enumerate(loader(batch_size=8)) if number % 5 == 0]
+    alone = [batch for number, batch in enumerate(loader(batch_size=8, group_bytes=0)) if number % 5 == 0]
+    expect(len(kept) == len(alone) == -(-lake.rows // 8 // 5), f"{len(kept)} and {len(alone)} batches")
+    for grouped, single in zip(kept, alone):
+        expect(int(lake.wrong(grouped)) == 0 and torch.equal(grouped["id"], single["id"]), "other rows")
+
+
+def file_that_was_cut_off_is_an_error_or_ends_the_process(lake: Lake, loader: Callable[..., Any]) -> None:
+    """Before it is opened, and in the middle of an epoch. Whatever comes of it, no wrong byte may."""
+    cut = Lake(Path(lake.url).parent, "images", 100e6)
+    cut.url = str(Path(lake.url).parent / "cut-off")
+    script = """
+import sys; sys.path[:0] = eval(sys.argv[3])
+from pathlib import Path
+import os, torch, forebay as fb
+from lakes import Lake
+lake = Lake(Path(sys.argv[1]).parent, "images", 100e6)
+lake.url = sys.argv[1]
+def cut():
+    for path in Path(lake.url, "data").iterdir():
+        os.truncate(path, 8192)
+loader = None if sys.argv[2] == "before" else fb.open(lake.url).pytorch(64, shuffle="global", device="cuda")
+if loader is None:
+    cut()
+try:
+    loader = loader or fb.open(lake.url).pytorch(64, shuffle="global", device="cuda")
+    for number, batch in enumerate(loader):
+        if number == 2:
+            cut()
+        if int(lake.wrong(batch)):
+            os._exit(66)
+except fb.Error as error:
+    os._exit(3 if "data/" in str(error) else 4)
+os._exit(0)
+"""
+    for when, allowed in (("before", {3}), ("amid", {0, 3, -signal.SIGBUS})):
+        shutil.rmtree(cut.url, ignore_errors=True)
+        cut.make()
+        command = [sys.executable, "-c", script, cut.url, when, repr(sys.path[:2])]
+        done = subprocess.run(command, capture_output=True, text=True)
+        expect(done.returncode in allowed, f"cut off {when}: the process ended with {done.returncode} {done.stderr[-500:]}")
+
+
 def cupy_arrays(lake: Lake, loader: Callable[..., Any]) -> None:
     import cupy
 
@@ -241,6 +289,8 @@ ALL: list[Callable[[Lake, Callable[..., Any]], None]] = [
     exception_in_the_loop,
     interrupted_by_ctrl_c,
     forked_child_gets_an_error,
+    small_batches_that_are_kept_of_each_group,
+    file_that_was_cut_off_is_an_error_or_ends_the_process,
     cupy_arrays,
     jax_arrays_on_every_gpu_of_one_process,
 ]

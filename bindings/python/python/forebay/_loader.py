@@ -6,6 +6,7 @@ import hashlib
 import json
 import operator
 import weakref
+from collections import deque
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING, Any, Union
 
@@ -164,6 +165,7 @@ class Loader:
         device: int | None = None,
         device_cache: int | str | None = None,
         copied: bool = False,
+        group_bytes: int | str = 0,
     ) -> None:
         if isinstance(columns, str):
             columns = [columns]
@@ -218,6 +220,7 @@ class Loader:
             "device": device,
             "device_cache": None if device_cache is None else parse_bytes("device_cache", device_cache),
             "copied": copied,
+            "group_bytes": parse_bytes("group_bytes", group_bytes),
         }
         if device is None and device_cache is not None:
             raise ArgumentError("device_cache keeps rows in a CUDA device's memory: give a device, as in device='cuda'")
@@ -381,6 +384,12 @@ class Loader:
             batch[name] = self._channels_first(batch[name])
         return batch
 
+    def _split(self, columns: list[_forebay.BatchColumn]) -> list[dict[str, Any]]:
+        """Native columns of several batches as what the consumer gets: views of the same memory."""
+        group, size = self._batch(columns), self._options["batch_size"]
+        rows = max(len(values) for values in group.values())
+        return [{name: values[first : first + size] for name, values in group.items()} for first in range(0, rows, size)]
+
     def _channels_first(self, array: Any) -> Any:
         """[N, H, W, C] as [N, C, H, W], over the same memory."""
         raise NotImplementedError
@@ -448,7 +457,9 @@ class _Batches(Iterator[dict[str, Any]]):
         self._native: _forebay.Batches | None = loader._native.iter(self._epoch, position)
         loader._progress = start = (loader._epoch, position, batches)
         loader._start = (0, 0)
-        self._pipe = loader._stages.pipe(self._take, loader._batch, start, loader._options["seed"])
+        #: Batches that came with the last one and are still to be handed on.
+        self._rest: deque[tuple[dict[str, Any], tuple[int, int, int]]] = deque()
+        self._pipe = loader._stages.pipe(self._take, self._make, start, loader._options["seed"])
 
     def __next__(self) -> dict[str, Any]:
         if self._native is None:
@@ -467,20 +478,27 @@ class _Batches(Iterator[dict[str, Any]]):
             raise StopIteration
         batch, progress = made
         # Another thread may have come to the end meanwhile.
-        if progress is not None and self._is_newest():
+        if self._is_newest():
             self._loader._progress = progress
         return batch
 
-    def _take(self) -> tuple[list[_forebay.BatchColumn], tuple[int, int, int] | None] | None:
-        """The next native batch, and what was delivered with it."""
+    def _take(self) -> tuple[Any, tuple[int, int, int]] | None:
+        """The next native batch, or one that was part of a group, and what was delivered with it."""
+        if self._rest:
+            return self._rest.popleft()
         native = self._native
-        if native is None:
+        taken = None if native is None else native.next()
+        if taken is None:
             return None
-        columns = native.next()
-        if columns is None:
-            return None
-        progress = native.progress()
-        return columns, None if progress is None else (*progress, 0)
+        columns, progress = taken
+        if len(progress) == 1:
+            return columns, (*progress[0], 0)
+        self._rest.extend((batch, (*at, 0)) for batch, at in zip(self._loader._split(columns), progress))
+        return self._rest.popleft()
+
+    def _make(self, taken: Any) -> dict[str, Any]:
+        """What was taken as what the consumer gets."""
+        return taken if isinstance(taken, dict) else self._loader._batch(taken)
 
     def _is_newest(self) -> bool:
         """Whether the loader's state is that of this iteration."""
@@ -496,6 +514,7 @@ class _Batches(Iterator[dict[str, Any]]):
         native = self._native
         if native is not None:
             self._native = None
+            self._rest.clear()
             self._pipe.close()
             last = native.close()
             if last is not None:

@@ -183,6 +183,7 @@ class Rows:
         sample_seeds: bool = False,
         device: Any = None,
         device_cache: int | str | None = None,
+        group_bytes: int | str | None = None,
         out: Mapping[str, Any] | None = None,
     ) -> TorchLoader | TorchRows:
         """Batches as torch tensors; or, without a batch size, a dataset for ``torch.utils.data.DataLoader``.
@@ -254,6 +255,9 @@ class Rows:
             JSON stay lists.
         device_cache : int or str, optional
             Bytes of the device's memory (``"40GiB"``) that keep rows: what is there from the first epoch comes from there in the next.
+        group_bytes : int or str, optional
+            Small batches come to the device together, up to so many bytes (16 MiB by default, 0 for each alone), and are views of one
+            tensor each: what is kept of one keeps the memory of its group. Columns of free shape are never grouped.
         out : dict of tensors, optional
             Fixed buffers on the device, by column, that each batch is copied to, in the order of the stream that is current then: for
             CUDA graphs. They have room for ``batch_size`` rows; a shorter batch comes as their first rows.
@@ -276,9 +280,9 @@ class Rows:
             given = (
                 shuffle, decode, transforms, seed, num_workers, prefetch_factor, distributed, rank, world_size, data_group, drop_last, pad_last,
                 memory_budget, verify, on_fault, sample_seeds, max_faults, max_fault_rate, stall_timeout, digest, device, device_cache,
-                out, epoch_length, buckets, collate, map_batches, map_threads,
+                out, epoch_length, buckets, collate, map_batches, map_threads, group_bytes,
             )  # fmt: skip
-            defaults = (False, None, None, 0, None, None, False, None, None, 1, False, False, None, "first", "fail", False, *[None] * 12)
+            defaults = (False, None, None, 0, None, None, False, None, None, 1, False, False, None, "first", "fail", False, *[None] * 13)
             if given != defaults:
                 raise ArgumentError("without a batch_size, pass these options to torch.utils.data.DataLoader instead")
             return TorchRows(self._view(), columns)
@@ -288,7 +292,7 @@ class Rows:
             data_group=data_group, drop_last=drop_last, pad_last=pad_last, memory_budget=memory_budget, verify=verify,
             on_fault=on_fault, max_faults=max_faults, max_fault_rate=max_fault_rate, stall_timeout=stall_timeout, digest=digest,
             epoch_length=epoch_length, buckets=buckets, collate=collate, map_batches=map_batches, map_threads=map_threads, sample_seeds=sample_seeds,
-            device=device, device_cache=device_cache, out=out,
+            device=device, device_cache=device_cache, group_bytes=group_bytes, out=out,
         )  # fmt: skip
 
     def numpy(

@@ -16,8 +16,11 @@ from ._rows import View, _column
 
 
 #: Options in which ranks may differ.
-_OF_A_RANK = ("rank", "num_workers", "memory_budget", "device", "device_cache", "stall_timeout", "verify")
+_OF_A_RANK = ("rank", "num_workers", "memory_budget", "device", "device_cache", "group_bytes", "stall_timeout", "verify")
 
+
+#: What small batches are brought together to.
+_GROUP_BYTES = 16 << 20
 
 #: What is said of the rows of a batch, in main memory.
 _OF_ROWS = (SAMPLE_WEIGHT, SAMPLE_SEED, "source")
@@ -52,6 +55,7 @@ class TorchLoader(Loader):
         distributed: bool = False,
         device: Any = None,
         out: Mapping[str, torch.Tensor] | None = None,
+        group_bytes: int | str | None = None,
         **options: Any,
     ) -> None:
         if distributed:
@@ -62,7 +66,11 @@ class TorchLoader(Loader):
                 mesh = options.pop("data_group")
                 options["rank"], options["world_size"] = mesh.get_local_rank(), mesh.size()
         ordinal = _ordinal(device)
-        super().__init__(view, batch_size, device=ordinal, copied=ordinal is not None, **options)
+        if group_bytes is None:
+            group_bytes = 0 if ordinal is None or out else _GROUP_BYTES
+        elif ordinal is None or out:
+            raise ArgumentError("group_bytes brings batches together on a CUDA device: give a device, and no out=")
+        super().__init__(view, batch_size, device=ordinal, copied=ordinal is not None, group_bytes=group_bytes, **options)
         self._out = self._targets(out)
         if distributed:
             self._agree()
@@ -114,6 +122,10 @@ class TorchLoader(Loader):
 
     def _channels_first(self, array: torch.Tensor) -> torch.Tensor:
         return array.permute(0, 3, 1, 2)
+
+    def _split(self, columns: list[_forebay.BatchColumn]) -> list[dict[str, Any]]:
+        group, size = self._batch(columns), self._options["batch_size"]
+        return [dict(zip(group, parts)) for parts in zip(*(values.split(size) for values in group.values()))]
 
     def _batch(self, columns: list[_forebay.BatchColumn]) -> dict[str, Any]:
         device = self._options["device"]
