@@ -17,7 +17,7 @@ import forebay as fb
 @pytest.fixture
 def native(photos: fb.Dataset):  # noqa: ANN201 - the native tensor has no public name
     """The images of the first eight rows as the loader's own tensor."""
-    return photos.pytorch(batch_size=8)._native.iter(0).next()[0][1]
+    return photos.pytorch(batch_size=8)._native.iter(0).next()[0][0][1]
 
 
 def name_of(capsule: object) -> str:
@@ -98,7 +98,8 @@ def test_capsules_that_nobody_consumes_and_deleters_without_the_gil_free_the_buf
 
     for epoch in range(20):
         batches = loader._native.iter(epoch)
-        while (columns := batches.next()) is not None:
+        while (taken := batches.next()) is not None:
+            columns = taken[0]
             native = columns[0][1]
             addresses.add(native.data_ptr)
             capsule = native.__dlpack__(max_version=(1, 0))

@@ -114,7 +114,7 @@ def test_a_tensor_lies_where_the_loaders_buffer_lies(photos: fb.Dataset, monkeyp
 
 
 def test_an_array_lies_where_the_loaders_buffer_lies_and_may_be_written(photos: fb.Dataset) -> None:
-    native = photos.numpy(batch_size=64)._native.iter(0).next()[0][1]
+    native = photos.numpy(batch_size=64)._native.iter(0).next()[0][0][1]
     array = native.numpy()
     assert array.ctypes.data == native.data_ptr and array.ctypes.data % 64 == 0
     assert array.flags.writeable and array.flags.aligned and not array.flags.owndata

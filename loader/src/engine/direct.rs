@@ -18,11 +18,14 @@ use crate::{
     device::{ColumnPlan, GatherPlan, MappedColumn, PlanLayout, Region, Source},
 };
 
+/// A mapped file, and the place of a column in it.
+type Place = (Arc<OpenFile>, usize);
+
 /// The mapped files of every row of an epoch.
 #[derive(Debug)]
 pub(crate) struct Direct {
     /// By column and number of the file; `None` where the epoch has no rows.
-    columns: Vec<Vec<Option<(Arc<OpenFile>, usize)>>>,
+    columns: Vec<Vec<Option<Place>>>,
 }
 
 /// What a builder uses again from batch to batch.
