@@ -47,8 +47,11 @@ fn plain() -> Option<Vec<String>> {
     Some(["id", "image", "large", "nothing"].map(str::to_owned).to_vec())
 }
 
-/// The rows, masks and states of an epoch, batch by batch, every value compared with the model.
-fn batches(model: &Model, loader: &Loader) -> Vec<(Vec<u64>, Option<Vec<bool>>, (u64, u64))> {
+/// The rows of a batch, its mask, and the progress with it.
+type Plain = (Vec<u64>, Option<Vec<bool>>, (u64, u64));
+
+/// The batches of an epoch, every value compared with the model.
+fn batches(model: &Model, loader: &Loader) -> Vec<Plain> {
     let mut all = Vec::new();
     let mut epoch = loader.iter().unwrap();
     while let Some(batch) = epoch.next() {
