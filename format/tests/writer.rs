@@ -103,9 +103,10 @@ fn a_large_batch_is_written_from_where_it_is() {
         let mut writer =
             DataFileWriter::new(counter, FileId::random(), std::slice::from_ref(&column), options).unwrap();
         writer.push(&[fixed(rows, &batch)]).unwrap();
-        assert_eq!(writer.memory(), 0, "{rows} rows");
+        // What doesn't fill a block waits for more.
+        assert!(writer.memory() < options.block_bytes, "{rows} rows");
         let (counter, _) = writer.finish().unwrap();
-        assert_eq!(counter.direct, batch.len() as u64, "{rows} rows");
+        assert!(counter.direct + options.block_bytes as u64 > batch.len() as u64, "{rows} rows");
     }
 }
 

@@ -1,19 +1,24 @@
 //! Epochs of batches over a selection.
 
+mod budget;
+
 use std::{
     sync::{Arc, Mutex, MutexGuard, PoisonError, atomic::Ordering},
     time::{Duration, Instant},
 };
 
 use crossbeam_channel::{RecvTimeoutError, TryRecvError};
-use forebay_format::{Column, DType, Dim, Layout};
+use forebay_format::{Column, DType, Dim};
+use forebay_storage::Storage;
 use forebay_versioning::Selection;
+
+use budget::Memory;
 
 use crate::{
     Batch, BatchField, Error, Fault, LoaderOptions, Pixels, Result, State, Stats,
     device::Device,
-    engine::{Epoch, Job, JobColumn, Sources, group},
-    order::{Course, Key, Mixture, Order, Shard, Shuffle, Stop, Window},
+    engine::{Epoch, Job, JobColumn, Sources, foresight, group},
+    order::{Course, Grain, Key, Mixture, Order, Shard, Shuffle, Stop, Window},
 };
 
 /// Turns a selection into batches, epoch after epoch.
@@ -41,18 +46,6 @@ struct Mix {
     weights: Vec<f64>,
     stop: Stop,
 }
-
-/// What the memory budget allows.
-#[derive(Clone, Copy, Debug, Default)]
-struct Memory {
-    /// What it leaves for fetched bytes.
-    arena_bytes: u64,
-    /// The rows of a run that is fetched at once, if everything that this rank fetches fits.
-    run_rows: Option<u64>,
-}
-
-/// What one ranged read fetches where neighbours needn't be used soon.
-const RUN_BYTES: u64 = 4 << 20;
 
 impl Loader {
     /// A loader of a selection's rows into memory of `device`.
@@ -190,6 +183,19 @@ impl Loader {
         self.sources.selections()
     }
 
+    /// Where these rows are: each storage once.
+    #[must_use]
+    pub fn storages(&self) -> Vec<Storage> {
+        let mut storages: Vec<Storage> = Vec::new();
+        for selection in self.selections() {
+            let storage = selection.table().storage();
+            if !storages.iter().any(|known| known.url() == storage.url()) {
+                storages.push(storage.clone());
+            }
+        }
+        storages
+    }
+
     /// How it loads.
     #[must_use]
     pub fn options(&self) -> &LoaderOptions {
@@ -256,6 +262,7 @@ impl Loader {
             }
             (Shuffle::Off, _) => "off".to_owned(),
             (Shuffle::Global, _) => "global".to_owned(),
+            (Shuffle::Buffer(rows), _) => format!("buffer({rows})"),
             (Shuffle::Windowed(Window { lanes, window, unit_bytes }), _) => {
                 format!("windowed({lanes}, {window}, {unit_bytes})")
             }
@@ -306,10 +313,10 @@ impl Loader {
         let lengths: Vec<u64> = self.selections().map(Selection::len).collect();
         let mixture = Mixture::new(&lengths, weights, *stop, seed, epoch);
         let (shuffle, rows) = (self.options.shuffle, lengths.clone());
-        let bytes: Vec<u64> = self.selections().map(|selection| selection.table().mean_row_bytes()).collect();
+        let grains: Vec<Grain> = self.selections().map(budget::grain).collect();
         Course::mixed(mixture, &lengths, seed, epoch, move |source, pass| {
             let key = Key::new("forebay 2026 pass over a source", &[seed, epoch, source as u64, pass]);
-            Order::new(rows[source], bytes[source], shuffle, key.drawn(), epoch)
+            Order::new(rows[source], grains[source], shuffle, key.drawn(), epoch)
         })
     }
 
@@ -319,7 +326,7 @@ impl Loader {
             return Order::drawn(sampling, seed, epoch);
         }
         let selection = self.sources.selection(source);
-        Order::new(selection.len(), selection.table().mean_row_bytes(), self.options.shuffle, seed, epoch)
+        Order::new(selection.len(), budget::grain(selection), self.options.shuffle, seed, epoch)
     }
 
     /// The part of an epoch that this rank reads.
@@ -327,6 +334,21 @@ impl Loader {
     pub fn shard(&self) -> Shard {
         let options = &self.options;
         Shard::new(self.positions, options.batch_size as u64, options.rank, options.world, options.tail)
+    }
+
+    fn job(&self, epoch: u64, shard: Shard) -> Job {
+        Job {
+            sources: self.sources.clone(),
+            columns: self.columns.clone(),
+            course: self.order(epoch),
+            shard,
+            options: self.options.clone(),
+            device: self.device.clone(),
+            arena_bytes: self.memory.arena_bytes,
+            run_rows: self.memory.run_rows,
+            faults_allowed: self.options.faults.allowed(shard.delivered()),
+            group: group(&self.columns, &self.options),
+        }
     }
 
     /// Starts an epoch, or goes on with the one that [`resume`](Self::resume) named.
@@ -344,20 +366,11 @@ impl Loader {
             start
         };
         let shard = self.shard().from(position);
-        let job = Arc::new(Job {
-            sources: self.sources.clone(),
-            columns: self.columns.clone(),
-            course: self.order(epoch),
-            shard,
-            options: self.options.clone(),
-            device: self.device.clone(),
-            arena_bytes: self.memory.arena_bytes,
-            run_rows: self.memory.run_rows,
-            faults_allowed: self.options.faults.allowed(shard.delivered()),
-            group: group(&self.columns, &self.options),
-        });
+        let job = self.job(epoch, shard);
+        let foresees = shard.delivered() <= foresight::MOST_ROWS && self.storages().iter().any(Storage::foresees);
+        let next = foresees.then(|| self.job(epoch.saturating_add(1), self.shard()));
         Ok(Batches {
-            epoch: Epoch::start(job)?,
+            epoch: Epoch::start(Arc::new(job), next)?,
             number: epoch,
             shard,
             columns: self.columns.clone(),
@@ -367,87 +380,6 @@ impl Loader {
             complete: false,
         })
     }
-
-    /// What the budget allows, or that it doesn't suffice.
-    fn check_budget(&self) -> Result<Memory> {
-        let options = &self.options;
-        let (mut row, mut window_bytes, mut most) = (0_u64, 0_u64, 0_u64);
-        for source in 0..self.sources.len() as u32 {
-            let RowBytes { delivered, fetched } = self.row_bytes(source);
-            let rows = self.window_rows(source).min(self.rows());
-            row = row.max(delivered);
-            most = most.max(fetched);
-            window_bytes = window_bytes.saturating_add(rows.saturating_mul(fetched));
-        }
-        let batch = (options.batch_size as u64).min(self.rows());
-        let batches = (options.prefetch as u64).saturating_mul(batch).saturating_mul(row);
-        let needed = batches.saturating_add(window_bytes).saturating_add(batch.saturating_mul(most));
-        if needed > options.memory_budget {
-            return Err(Error::Budget { budget: options.memory_budget, prefetch: options.prefetch, needed });
-        }
-        let arena_bytes = options.memory_budget - batches;
-        // A quarter is left for what was fetched and isn't decoded yet. Runs are of rows that come once.
-        let once = self.mix.is_none() && options.sampling.is_none();
-        let fits = once && self.rows().saturating_mul(most) <= arena_bytes / 4 * 3;
-        Ok(Memory { arena_bytes, run_rows: fits.then(|| (RUN_BYTES / most.max(1)).max(1)) })
-    }
-
-    /// The rows of a source's window that this rank holds.
-    fn window_rows(&self, source: u32) -> u64 {
-        let rows = self.unit_rows(source);
-        match self.options.shuffle {
-            Shuffle::Global => 0,
-            Shuffle::Off if self.options.sampling.is_some() => 0,
-            Shuffle::Off => rows,
-            Shuffle::Windowed(window) => {
-                let lanes = u64::from(window.lanes);
-                // The rows of a mixture's lanes are spread over all ranks.
-                let own = if self.mix.is_some() { lanes } else { lanes / gcd(lanes, u64::from(self.options.world)) };
-                own * u64::from(window.window) * rows
-            }
-        }
-    }
-
-    /// The rows of a unit of a source.
-    fn unit_rows(&self, source: u32) -> u64 {
-        let selection = self.sources.selection(source);
-        Order::new(selection.len(), selection.table().mean_row_bytes(), self.options.shuffle, 0, 0).unit_rows()
-    }
-
-    /// The mean bytes of a row of a source.
-    fn row_bytes(&self, source: u32) -> RowBytes {
-        let table = self.sources.selection(source).table();
-        let local = table.storage().local().is_some();
-        let (mut row, mut fetched, mut ragged, mut ragged_fetched) = (0_u64, 0_u64, false, false);
-        for JobColumn { column, finish, .. } in &self.columns {
-            let direct = column.compression.codec == forebay_format::Codec::None && !column.nullable;
-            match column.layout() {
-                Layout::Fixed { row_bytes } => {
-                    row += finish.as_ref().map_or(row_bytes, |finish| finish.out_row_bytes()) as u64;
-                    fetched += if local && direct { 0 } else { row_bytes as u64 };
-                }
-                Layout::Ragged { .. } => {
-                    ragged_fetched = true;
-                    match finish {
-                        Some(finish) => row += finish.out_row_bytes() as u64,
-                        None => ragged = true,
-                    }
-                }
-            }
-        }
-        // The manifest knows no more of a column of free shape than the mean of whole rows.
-        row += if ragged { table.mean_row_bytes() } else { 0 };
-        fetched += if ragged_fetched { table.mean_row_bytes() } else { 0 };
-        RowBytes { delivered: row, fetched }
-    }
-}
-
-/// The mean bytes of a row.
-struct RowBytes {
-    /// In a batch.
-    delivered: u64,
-    /// In memory before, if it isn't in a mapped file.
-    fetched: u64,
 }
 
 /// What a column of encoded images is once they are decoded.
@@ -467,10 +399,6 @@ fn decoded(column: &Column, pixels: Pixels) -> Result<Column> {
     made.kind.name.clone_from(&column.kind.name);
     made.kind.metadata.insert("layout".to_owned(), "HWC".to_owned());
     Ok(made)
-}
-
-fn gcd(a: u64, b: u64) -> u64 {
-    if b == 0 { a } else { gcd(b, a % b) }
 }
 
 /// The batches of an epoch, in order. Dropping it stops the epoch.

@@ -154,6 +154,9 @@ impl LoaderOptions {
         {
             return fail("shuffle", &format!("{window:?}"), "lanes, window and unit_bytes are at least 1");
         }
+        if self.shuffle == Shuffle::Buffer(0) {
+            return fail("shuffle", &"Buffer(0)", "a buffer holds a row");
+        }
         Ok(())
     }
 }

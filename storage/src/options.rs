@@ -17,6 +17,7 @@ use crate::plan::Limits;
 /// | `cache_memory` | bytes of what was read across a network that are kept in memory: `4GiB`, `500MB` or a number | 0 |
 /// | `cache_dir` | a folder on a local disk that keeps what was read across a network, shared by the processes of a machine | none |
 /// | `cache_size` | bytes that the folder may hold | 100 GiB |
+/// | `mirrors` | URLs of other places that hold the same objects, with spaces or commas between: as [`StorageBuilder::mirrors`](crate::StorageBuilder::mirrors) | none |
 /// | `mirror_order` | `nearest` or `first`: which mirror is read from, of those that work | nearest |
 /// | `coalesce_gap` | ranges at most this many bytes apart are read together | 256 KiB remote, 16 KiB local |
 /// | `read_size` | longest single read, bytes | 8 MiB |
@@ -92,11 +93,12 @@ pub(crate) fn is_secret(name: &str) -> bool {
 }
 
 /// The names of options that are ours, and no cloud's.
-pub(crate) const OWN: [&str; 19] = [
+pub(crate) const OWN: [&str; 20] = [
     "cache_memory",
     "cache_dir",
     "cache_size",
     "hedge",
+    "mirrors",
     "mirror_order",
     "anonymous",
     "metadata_service",

@@ -83,3 +83,15 @@ async fn writes_go_to_the_storage_itself() {
     assert!(second.get("data/y").await.unwrap_err().is_not_found());
     assert_eq!(storage.get("data/y").await.unwrap(), "new");
 }
+
+#[tokio::test]
+async fn mirrors_are_named_by_an_option_as_well() {
+    let (at, _) = folder(BYTES).await;
+    let (other, _) = folder(BYTES).await;
+    let down = Web::new(|_| Answer::new(500, "no"));
+    let named = format!("{}, {}", at.path().display(), other.path().display());
+    let storage = Storage::builder(&down.url).options(in_order().with("mirrors", named)).open().unwrap();
+    assert_eq!(storage.get_range("data/x", 2..5).await.unwrap(), "234");
+    assert_eq!(storage.stats().mirrors.len(), 3);
+    assert!(matches!(Storage::open(&down.url, &in_order().with("mirrors", "ftp://x")), Err(Error::InvalidUrl { .. })));
+}

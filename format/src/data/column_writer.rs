@@ -178,12 +178,20 @@ impl ColumnWriter {
                 let Some(fit) = self.chunk_bytes.checked_div(*row_bytes as u64) else {
                     return Step { rows: left, bytes: 0, closes: false };
                 };
-                let fit = fit.max(1) as usize;
+                // Chunks end where blocks do: rows of a file then lie in blocks by their numbers alone.
+                let block = (self.block_bytes / row_bytes).clamp(1, fit.max(1) as usize);
+                let fit = fit.max(1) as usize / block * block;
                 let step = |rows: usize, closes| Step { rows, bytes: (rows * row_bytes) as u64, closes };
-                // Chunks of like size, half full at least, use a large batch up: nothing of it is copied.
+                // Chunks of like size, half full at least, use a large batch up: nothing of it is copied but what doesn't
+                // fill a block.
                 if left >= fit || (open == 0 && left * 2 >= fit) {
-                    let chunks = (open + left).div_ceil(fit);
-                    return step((open + left).div_ceil(chunks).saturating_sub(open), true);
+                    let all = open + left;
+                    let chunks = all.div_ceil(fit);
+                    let whole = all / chunks / block * block;
+                    let size = if chunks > 1 { whole.max(block) } else { whole };
+                    if size > open {
+                        return step(size - open, true);
+                    }
                 }
                 let rows = left.min(fit.saturating_sub(open));
                 step(rows, open + rows >= fit)

@@ -38,10 +38,11 @@ pub(crate) struct Feeder {
     job: Arc<Job>,
     shared: Arc<Shared>,
     runtime: Handle,
-    plans: Sender<Work>,
     limits: Arc<Limits>,
     cache: Cache,
     ahead: Ahead,
+    /// What would be read, if nothing is to be requested.
+    foreseen: Option<Vec<Foreseen>>,
     /// By column and fragment. Files that can't be opened are kept if that is put up with.
     files: Vec<Vec<Option<Result<FileColumn, Failure>>>>,
     /// Files of columns that were opened.
@@ -62,6 +63,14 @@ pub(super) struct FileColumn {
     storage: Storage,
 }
 
+/// A read that is to come.
+#[derive(Debug)]
+pub(crate) struct Foreseen {
+    pub(crate) storage: Storage,
+    pub(crate) file: Arc<OpenFile>,
+    pub(crate) range: Range<u64>,
+}
+
 /// The most bytes of one request for several atoms.
 const EXTENT: u64 = 8 << 20;
 /// How long to wait before looking again whether the epoch was cancelled.
@@ -71,7 +80,7 @@ const TICK: Duration = Duration::from_millis(200);
 type Step<T> = Result<Option<T>>;
 
 impl Feeder {
-    pub(crate) fn new(job: Arc<Job>, shared: Arc<Shared>, runtime: Handle, plans: Sender<Work>) -> Self {
+    pub(crate) fn new(job: Arc<Job>, shared: Arc<Shared>, runtime: Handle) -> Self {
         let cores = std::thread::available_parallelism().map_or(1, usize::from);
         let decoders = if job.options.threads == 0 { cores } else { job.options.threads };
         let limits = Limits {
@@ -83,11 +92,23 @@ impl Feeder {
         let files = vec![vec![None; job.sources.files()]; job.columns.len()];
         let ahead = Ahead::new(job.course.clone(), job.shard, job.run_rows);
         let (limits, cache) = (Arc::new(limits), Cache::default());
-        Self { job, shared, runtime, plans, limits, cache, ahead, files, opened: 0, fetches: false, plain: None }
+        Self {
+            job,
+            shared,
+            runtime,
+            limits,
+            cache,
+            ahead,
+            foreseen: None,
+            files,
+            opened: 0,
+            fetches: false,
+            plain: None,
+        }
     }
 
     /// Until the last batch, the first error, or until nobody wants more.
-    pub(crate) fn run(mut self) {
+    pub(crate) fn run(mut self, plans: &Sender<Work>) {
         let batches = self.job.shard.batches();
         let (mut first, mut number) = (0, 0);
         while first < batches {
@@ -105,11 +126,22 @@ impl Feeder {
             self.shared.planned.fetch_add(1, Ordering::SeqCst);
             let started = Instant::now();
             (first, number) = (steps.end, number + 1);
-            if self.plans.send(Work { number: number - 1, steps, planned }).is_err() || failed {
+            if plans.send(Work { number: number - 1, steps, planned }).is_err() || failed {
                 return;
             }
             self.shared.counters.ahead(started.elapsed());
         }
+    }
+
+    /// What the epoch reads, in order, as long as memory is not short; requests nothing but what opening files takes.
+    pub(crate) fn foresee(mut self) -> Step<Vec<Foreseen>> {
+        self.foreseen = Some(Vec::new());
+        for step in 0..self.job.shard.batches() {
+            if self.shared.is_cancelled() || self.plan(step..step + 1)?.is_none() {
+                return Ok(None);
+            }
+        }
+        Ok(self.foreseen)
     }
 
     /// Whether builders find rows by themselves: every file of the epoch is open and mapped, and no row that is at fault is put up with.
@@ -284,7 +316,9 @@ impl Feeder {
         for (column, atoms) in needs.into_iter().enumerate() {
             let uses = atoms.len();
             let mut missing: Vec<Atom> = atoms.into_iter().filter(|atom| self.cache.announce(atom)).collect();
-            self.shared.counters.blocks(missing.len(), uses - missing.len());
+            if self.foreseen.is_none() {
+                self.shared.counters.blocks(missing.len(), uses - missing.len());
+            }
             missing.sort_unstable_by_key(|atom| (atom.key.fragment, atom.stored.start));
             for atoms in coalesce(missing) {
                 if self.send(column, atoms, urgent)?.is_none() {
@@ -298,6 +332,9 @@ impl Feeder {
     /// Whether there is memory for these blocks beside all that is held for later, once the requests in flight are
     /// answered; `None` once the epoch is cancelled.
     fn has_room(&mut self, needs: &[Vec<Atom>]) -> Option<bool> {
+        if self.foreseen.is_some() {
+            return Some(true);
+        }
         let mut known = HashSet::new();
         let missing = needs.iter().flatten().filter(|atom| !self.cache.holds(&atom.key) && known.insert(atom.key));
         let cost = missing.map(Atom::cost).sum();
@@ -327,6 +364,12 @@ impl Feeder {
         let Ok(FileColumn { file, position, storage, .. }) = self.file(column, first.key.fragment as usize)? else {
             return Err(Error::Died { thread: "feeder" });
         };
+        if let Some(foreseen) = &mut self.foreseen {
+            foreseen.push(Foreseen { storage, file, range });
+            let nowhere = Slot::new("".into());
+            atoms.iter().for_each(|atom| self.cache.requested(&atom.key, nowhere.clone()));
+            return Ok(Some(()));
+        }
         let label: Arc<str> = format!("{} bytes {}..{}", file.path(), range.start, range.end).into();
         let cost = atoms.iter().map(Atom::cost).sum();
         let Some(reservation) = self.reserve(cost) else { return Ok(None) };

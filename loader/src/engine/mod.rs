@@ -20,6 +20,7 @@ mod direct;
 mod draft;
 mod feeder;
 mod fetch;
+pub(crate) mod foresight;
 mod mend;
 mod pixels;
 mod sources;
@@ -171,8 +172,8 @@ pub(crate) struct Epoch {
 }
 
 impl Epoch {
-    /// Starts the threads.
-    pub(crate) fn start(job: Arc<Job>) -> Result<Self> {
+    /// Starts the threads. `next` is the epoch that follows, if what is read is to be foreseen.
+    pub(crate) fn start(job: Arc<Job>, next: Option<Job>) -> Result<Self> {
         let runtime = forebay_storage::runtime()?;
         let signal = Arc::new(Signal::default());
         let shared = Arc::new(Shared {
@@ -195,8 +196,12 @@ impl Epoch {
         let (batch_sender, batches) = bounded(job.options.prefetch - window);
         let mut epoch =
             Self { shared: shared.clone(), batches: Some(batches), threads: Vec::new(), process: std::process::id() };
-        let feeder = feeder::Feeder::new(job.clone(), shared.clone(), runtime, plan_sender);
-        epoch.spawn("feeder", move || feeder.run())?;
+        if let Some(next) = next {
+            let (now, shared, runtime) = (job.clone(), shared.clone(), runtime.clone());
+            epoch.spawn("foresight", move || foresight::announce(&now, &Arc::new(next), &shared, &runtime))?;
+        }
+        let feeder = feeder::Feeder::new(job.clone(), shared.clone(), runtime);
+        epoch.spawn("feeder", move || feeder.run(&plan_sender))?;
         let builder = builder::Builder::new(job, shared, plans, batch_sender, window as u64);
         for _ in 1..builders {
             let builder = builder.clone();

@@ -40,6 +40,9 @@ pub enum Shuffle {
     Windowed(Window),
     /// A permutation of all rows. Reads are single rows, unless memory holds everything.
     Global,
+    /// In the selection's order, mixed within runs of so many rows, one after the other: for feeds that rows are appended to. Rows
+    /// are mixed with those that came at about the same time, and all ranks read all of them.
+    Buffer(u32),
 }
 
 impl Default for Shuffle {
@@ -75,15 +78,40 @@ impl Window {
     /// A unit has at most this many rows, however small they are: the rows of open windows are kept track of.
     pub const MAX_UNIT_ROWS: u64 = 4096;
 
-    /// The rows of a unit when a row takes `row_bytes` on average.
+    /// The rows of a unit of a table: whole blocks, if it holds one.
     #[must_use]
-    pub fn unit_rows(&self, row_bytes: u64) -> u64 {
-        (self.unit_bytes / row_bytes.max(1)).clamp(1, Self::MAX_UNIT_ROWS)
+    pub fn unit_rows(&self, grain: impl Into<Grain>) -> u64 {
+        let grain = grain.into();
+        grain.whole((self.unit_bytes / grain.row_bytes.max(1)).clamp(1, Self::MAX_UNIT_ROWS))
     }
 
     /// The lanes, at least one.
     fn lanes(&self) -> u64 {
         u64::from(self.lanes.max(1))
+    }
+}
+
+/// How fine a table is: what the rows of a unit follow from. A number stands for rows of so many bytes.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Grain {
+    /// The mean size of a row.
+    pub row_bytes: u64,
+    /// How many rows lie in a block, which is fetched as a whole. Units are made of whole blocks, or ranks would fetch those
+    /// between two units twice.
+    pub block_rows: u64,
+}
+
+impl From<u64> for Grain {
+    fn from(row_bytes: u64) -> Self {
+        Self { row_bytes, block_rows: 1 }
+    }
+}
+
+impl Grain {
+    /// So many rows, or fewer that are whole blocks.
+    fn whole(&self, rows: u64) -> u64 {
+        let block = self.block_rows.max(1);
+        if rows < block { rows } else { rows - rows % block }
     }
 }
 
@@ -120,21 +148,23 @@ struct Windowed {
     lanes: u64,
     group_rows: u64,
     phase: u64,
-    units: Permutation,
+    /// Where units are in the sequence; `None` leaves them where they are.
+    units: Option<Permutation>,
     /// The place of the last unit, and its rows.
     short_place: u64,
     short_rows: u64,
 }
 
 impl Order {
-    /// The order of `rows` selected rows in epoch `epoch`; `row_bytes` is the mean size of a row of the table.
+    /// The order of `rows` selected rows of a table of this grain in epoch `epoch`.
     #[must_use]
-    pub fn new(rows: u64, row_bytes: u64, shuffle: Shuffle, seed: u64, epoch: u64) -> Self {
+    pub fn new(rows: u64, grain: impl Into<Grain>, shuffle: Shuffle, seed: u64, epoch: u64) -> Self {
+        let grain = grain.into();
         let purpose = "forebay 2025 epoch order";
         let samples = Self::sample_key(seed, epoch);
         match shuffle {
             Shuffle::Off => {
-                let unit_rows = Window::default().unit_rows(row_bytes);
+                let unit_rows = Window::default().unit_rows(grain);
                 Self { rows, unit_rows, kind: OrderKind::Off, samples }
             }
             Shuffle::Global => {
@@ -145,7 +175,7 @@ impl Order {
             Shuffle::Windowed(window) => {
                 // A selection that fits the window has smaller units, down to single rows.
                 let mixed = window.lanes() * u64::from(window.window.max(1));
-                let unit_rows = window.unit_rows(row_bytes).min((rows / mixed).max(1));
+                let unit_rows = grain.whole(window.unit_rows(grain).min((rows / mixed).max(1)));
                 let spec = [u64::from(window.lanes), u64::from(window.window), unit_rows];
                 let key = Key::new(purpose, &[seed, epoch, 2, spec[0], spec[1], spec[2]]);
                 let count = rows.div_ceil(unit_rows);
@@ -158,7 +188,23 @@ impl Order {
                     phase: key.number(Purpose::Phase) % group_rows,
                     short_place: if count == 0 { 0 } else { units.invert(count - 1) },
                     short_rows: rows - count.saturating_sub(1) * unit_rows,
-                    units,
+                    units: Some(units),
+                };
+                Self { rows, unit_rows, kind: OrderKind::Windowed(Box::new(windowed)), samples }
+            }
+            Shuffle::Buffer(buffer) => {
+                let group_rows = u64::from(buffer.max(1));
+                let unit_rows = grain.whole(Window::default().unit_rows(grain).min(group_rows));
+                let count = rows.div_ceil(unit_rows);
+                let windowed = Windowed {
+                    key: Key::new(purpose, &[seed, epoch, 3, group_rows]),
+                    lanes: 1,
+                    group_rows,
+                    // The first group is whole.
+                    phase: group_rows - 1,
+                    short_place: count.saturating_sub(1),
+                    short_rows: rows - count.saturating_sub(1) * unit_rows,
+                    units: None,
                 };
                 Self { rows, unit_rows, kind: OrderKind::Windowed(Box::new(windowed)), samples }
             }
@@ -298,7 +344,8 @@ impl Windowed {
 
     /// Where a selected row is in the sequence of permuted units.
     fn sequence(&self, unit_rows: u64, index: u64) -> u64 {
-        let unit_place = self.units.invert(index / unit_rows);
+        let unit = index / unit_rows;
+        let unit_place = self.units.as_ref().map_or(unit, |units| units.invert(unit));
         let missing = if unit_place > self.short_place { unit_rows - self.short_rows } else { 0 };
         unit_place * unit_rows + index % unit_rows - missing
     }
@@ -321,6 +368,7 @@ impl Windowed {
         let short_start = self.short_place * unit_rows;
         let behind = sequence >= short_start + self.short_rows;
         let sequence = if behind { sequence + (unit_rows - self.short_rows) } else { sequence };
-        self.units.apply(sequence / unit_rows) * unit_rows + sequence % unit_rows
+        let place = sequence / unit_rows;
+        self.units.as_ref().map_or(place, |units| units.apply(place)) * unit_rows + sequence % unit_rows
     }
 }

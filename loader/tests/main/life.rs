@@ -32,6 +32,33 @@ fn an_epoch_can_be_left_at_any_batch() {
 }
 
 #[test]
+fn a_thousand_epochs_left_early_leave_nothing_behind() {
+    let (_folder, local) = folder();
+    let remote = memory();
+    let model = Model::random(columns(), 40, 4);
+    model.write(local.clone(), 1);
+    model.write(remote.clone(), 1);
+    let loaders = [local, remote].map(|storage| loader(&table(storage), options(Shuffle::Global)));
+    let started = Instant::now();
+    for round in 0..1000 {
+        let mut batches = loaders[round % 2].iter().unwrap();
+        for batch in batches.by_ref().take(round / 2 % 4) {
+            assert_eq!(batch.unwrap().rows.len(), 7);
+        }
+    }
+    assert!(started.elapsed() < Duration::from_secs(600), "{:?}", started.elapsed());
+    #[cfg(target_os = "linux")]
+    {
+        let names = std::fs::read_dir("/proc/self/task")
+            .unwrap()
+            .filter_map(|task| std::fs::read_to_string(task.ok()?.path().join("comm")).ok());
+        // Other tests of this process have epochs as well, but not hundreds.
+        let threads = names.filter(|name| name.starts_with("forebay-builder") || name.starts_with("forebay-feeder"));
+        assert!(threads.count() < 200);
+    }
+}
+
+#[test]
 fn two_epochs_run_side_by_side_and_share_a_device() {
     let (_folder, storage) = folder();
     let model = Model::random(columns(), 150, 5);

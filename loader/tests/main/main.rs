@@ -14,4 +14,5 @@ mod model;
 mod order;
 mod remote;
 mod resume;
+mod storms;
 mod support;

@@ -5,7 +5,7 @@ use std::{
     time::Instant,
 };
 
-use forebay_loader::order::{Order, Shard, Shuffle, Tail, Window};
+use forebay_loader::order::{Grain, Order, Shard, Shuffle, Tail, Window};
 use proptest::prelude::*;
 
 fn window(lanes: u32, window: u32, unit_bytes: u64) -> Shuffle {
@@ -21,6 +21,8 @@ fn shuffles() -> Vec<Shuffle> {
         window(1, 4, 7),
         window(5, 3, 10),
         window(96, 2, 64),
+        Shuffle::Buffer(1),
+        Shuffle::Buffer(1000),
     ]
 }
 
@@ -57,7 +59,7 @@ proptest! {
     #[test]
     fn rows_asked_for_many_at_once_are_those_of_one_after_another(
         rows in 0_u64..5000,
-        kind in 0_usize..7,
+        kind in 0_usize..9,
         positions in prop::collection::vec(0_u64..6000, 0..60),
         seed: u64,
     ) {
@@ -166,7 +168,23 @@ fn any_shuffle() -> impl Strategy<Value = Shuffle> {
         Just(Shuffle::Off),
         Just(Shuffle::Global),
         (1_u32..20, 1_u32..6, 1_u64..20).prop_map(|(lanes, units, bytes)| window(lanes, units, bytes)),
+        (1_u32..300).prop_map(Shuffle::Buffer),
     ]
+}
+
+#[test]
+fn a_buffer_mixes_within_runs_of_the_table_and_units_are_whole_blocks() {
+    let rows = all(1_050, Shuffle::Buffer(100), 3, 0);
+    for (run, rows) in rows.chunks(100).enumerate() {
+        let mut sorted = rows.to_vec();
+        sorted.sort_unstable();
+        assert_eq!(sorted, (run as u64 * 100..run as u64 * 100 + rows.len() as u64).collect::<Vec<_>>());
+        assert_ne!(sorted, rows, "they are mixed");
+    }
+    let grain = Grain { row_bytes: 12_296, block_rows: 5 };
+    assert_eq!([Window::default().unit_rows(grain), Window::default().unit_rows(12_296)], [40, 42]);
+    let coarse = Grain { row_bytes: 12_296, block_rows: 4_000 };
+    assert_eq!(Window::default().unit_rows(coarse), 42, "a unit needn't hold a block");
 }
 
 proptest! {

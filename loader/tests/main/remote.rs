@@ -5,13 +5,15 @@ use std::{
     time::{Duration, Instant},
 };
 
-use forebay_loader::{LoaderOptions, Shuffle, Window};
+use forebay_format::{ColumnSlice, DType, Dim, Schema, Values};
+use forebay_loader::{BatchValues, LoaderOptions, Shuffle, Window};
 use forebay_storage::{
     Storage,
     testing::{FaultStore, OpKind, Operation},
 };
+use forebay_versioning::Lake;
 
-use super::support::{Model, block_on, columns, loader, memory, table};
+use super::support::{Model, block_on, column, columns, loader, memory, table};
 
 /// A store that counts, with latency, over the rows of a model.
 fn store(model: &Model, latency: Duration) -> (FaultStore, Storage) {
@@ -85,6 +87,99 @@ fn ranks_that_divide_the_lanes_read_no_more_together_than_one_alone() {
     for world in [2, 4, 8] {
         assert_eq!(fetched(world), 600 * 280, "{world} ranks");
     }
+}
+
+/// Rows of 12 KiB, five to a block, pushed by an odd number.
+fn small_rows(rows: usize) -> Storage {
+    let storage = memory();
+    let lake = block_on(Lake::create(storage.clone())).unwrap();
+    let mut transaction = block_on(lake.begin("main")).unwrap();
+    let schema = Schema::new(vec![column("image", DType::U8, &[Dim::Fixed(12 << 10)])]).unwrap();
+    transaction.create_table("main", schema).unwrap();
+    let mut writer = block_on(transaction.writer("main")).unwrap();
+    for start in (0..rows).step_by(777) {
+        let rows = (rows - start).min(777);
+        let bytes: Vec<u8> = (start * 12..(start + rows) * 12).flat_map(|block| [block as u8; 1 << 10]).collect();
+        writer.push(&[ColumnSlice { rows, values: Values::Fixed(&bytes), validity: None }]).unwrap();
+    }
+    transaction.append(writer.finish().unwrap());
+    block_on(transaction.commit("rows", "test")).unwrap();
+    storage
+}
+
+#[test]
+fn ranks_share_no_block_of_small_rows() {
+    let storage = small_rows(3_000);
+    let stored = 3_000 * (12 << 10);
+    let fetched = |world: u32, memory_budget: u64| -> u64 {
+        let rank = |rank| {
+            let shuffle = Shuffle::Windowed(Window { lanes: 8, window: 2, unit_bytes: 512 << 10 });
+            let options = LoaderOptions {
+                batch_size: 32 / world as usize,
+                shuffle,
+                rank,
+                world,
+                memory_budget,
+                ..LoaderOptions::default()
+            };
+            let mut batches = loader(&table(storage.clone()), options).iter().unwrap();
+            for batch in batches.by_ref() {
+                let batch = batch.unwrap();
+                let BatchValues::Fixed { buffer, .. } = &batch.columns[0].values else { panic!("fixed rows") };
+                for (row, bytes) in batch.rows.iter().zip(buffer.host().unwrap().chunks_exact(12 << 10)) {
+                    assert_eq!([bytes[0], bytes[12_287]], [(row * 12) as u8, (row * 12 + 11) as u8]);
+                }
+            }
+            batches.stats().fetched
+        };
+        (0..world).map(rank).sum()
+    };
+    for world in [1, 2, 4, 8] {
+        // Once with room for all, once for the window alone.
+        for budget in [1 << 30, 20 << 20] {
+            let fetched = fetched(world, budget);
+            assert!(fetched * 100 <= stored * 102, "{world} ranks fetched {fetched} of {stored} bytes");
+        }
+    }
+}
+
+#[test]
+fn a_cache_on_disk_that_holds_half_keeps_what_comes_next() {
+    let folder = tempfile::tempdir().unwrap();
+    let inner = small_rows(2_000);
+    let stored: u64 = 2_000 * (12 << 10);
+    let open = |name: &str| {
+        let cache = folder.path().join(name).display().to_string();
+        let options = [("cache_dir", cache.as_str()), ("cache_size", "12MiB")].into_iter().collect();
+        Storage::from_remote_store(inner.store().unwrap(), "memory://half", &options).unwrap()
+    };
+    let epochs = |shuffle: Shuffle, foreseen: bool| -> u64 {
+        let storage = open(&format!("{shuffle:?}-{foreseen}"));
+        let options = LoaderOptions {
+            batch_size: 50,
+            shuffle,
+            io_concurrency: 2,
+            // Less than the set: it is read as it is delivered.
+            memory_budget: 8 << 20,
+            ..LoaderOptions::default()
+        };
+        let loader = loader(&table(storage.clone()), options);
+        for epoch in 0..3 {
+            loader.set_epoch(epoch);
+            for batch in loader.iter().unwrap() {
+                batch.unwrap();
+                if !foreseen {
+                    storage.foresee([]);
+                }
+                // Slower than the disk: what is not written in time is not kept.
+                std::thread::sleep(Duration::from_millis(5));
+            }
+        }
+        storage.stats().bytes
+    };
+    let (foreseen, oldest_first) = (epochs(Shuffle::Off, true), epochs(Shuffle::Off, false));
+    assert!(oldest_first * 10 >= stored * 3 * 9, "the oldest goes first: nothing is ever found, {oldest_first} bytes");
+    assert!(foreseen * 100 <= oldest_first * 92, "{foreseen} of {oldest_first} bytes are fetched");
 }
 
 #[test]

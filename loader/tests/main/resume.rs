@@ -22,11 +22,11 @@ fn any_shuffle() -> impl Strategy<Value = Shuffle> {
 
 /// What a run that was interrupted looks like: how many ranks, rows of a batch and threads, and how many steps it makes.
 #[derive(Clone, Debug)]
-struct Leg {
-    world: u32,
-    batch: usize,
-    threads: usize,
-    steps: usize,
+pub(crate) struct Leg {
+    pub(crate) world: u32,
+    pub(crate) batch: usize,
+    pub(crate) threads: usize,
+    pub(crate) steps: usize,
 }
 
 fn any_leg() -> impl Strategy<Value = Leg> {
@@ -40,7 +40,7 @@ fn options(shuffle: Shuffle, seed: u64, tail: Tail) -> LoaderOptions {
 }
 
 /// The ranks of a leg, from `state` on. Gives the rows of its steps, in order of the epoch, and the state that every rank has.
-fn run(
+pub(crate) fn run(
     model: &Model,
     selection: &Selection,
     base: &LoaderOptions,

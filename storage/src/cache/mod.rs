@@ -215,6 +215,11 @@ impl Cache {
         self.future.lock().unwrap_or_else(PoisonError::into_inner).clone()
     }
 
+    /// Whether it matters what will be read.
+    pub(crate) fn foresees(&self) -> bool {
+        self.disk.is_some()
+    }
+
     /// Takes in what will be read, in order.
     pub(crate) fn foresee<'a>(&self, reads: impl IntoIterator<Item = (&'a str, Range<u64>)>) {
         let mut future = Future::default();

@@ -76,7 +76,9 @@ impl StorageBuilder {
         self.options.iter().try_for_each(|(name, _)| clouds::check_name(name))?;
         let place = self.place(&self.url, environment)?;
         let mut mirrors = Vec::new();
-        for url in &self.mirrors {
+        let named = self.options.get("mirrors").unwrap_or_default();
+        let named = named.split([',', ' ', '\n']).filter(|url| !url.is_empty());
+        for url in self.mirrors.iter().map(String::as_str).chain(named) {
             mirrors.push(self.place(url, environment)?.site);
         }
         let Place { site, local, mut tuning, read_only } = place;

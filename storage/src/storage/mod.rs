@@ -220,6 +220,11 @@ impl Storage {
         }
     }
 
+    /// Whether [`Storage::foresee`] does something: there is a cache on a disk.
+    pub fn foresees(&self) -> bool {
+        self.backend().is_ok_and(|backend| backend.cache.as_ref().is_some_and(Cache::foresees))
+    }
+
     /// Says that the bytes that came for an object were wrong, as a checksum shows: where there are mirrors, its next read
     /// asks another one, and a cache does not give them out again. Gives the URL that they came from, if that is known.
     pub fn distrust(&self, path: &str) -> Option<String> {
