@@ -28,7 +28,7 @@ pub struct State {
 
 impl State {
     /// The version that this code writes and reads.
-    pub const VERSION: u32 = 1;
+    pub const VERSION: u32 = 2;
 
     /// What the checksum of these fields is.
     #[must_use]

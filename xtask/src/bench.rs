@@ -10,7 +10,7 @@ use std::path::{Path, PathBuf};
 use std::process::{Command, ExitCode};
 use std::time::Duration;
 
-/// What is added to each request of `bench s3`.
+/// What is added to each request of `bench s3`, and of the part of `bench query` that is about S3.
 const DELAY: Duration = Duration::from_millis(20);
 /// The exit status of a bench that cannot run here; it says why.
 const CANNOT_RUN: u8 = 2;
@@ -42,6 +42,8 @@ enum Name {
     Order,
     /// What epochs cost: bytes fetched beside those delivered, and memory beside the budget.
     Loader,
+    /// SQL beside DuckDB, Lance and Deep Lake: filters, groups, joins, vectors; from SQL to a first batch on S3.
+    Query,
     /// Batches in a GPU's memory. Also builds a folder that measures on another machine, without cargo.
     Gpu,
 }
@@ -72,10 +74,17 @@ fn ready(repo: &Repo, args: &Args) -> Result<(Command, Option<Server>)> {
         _ if args.installed => wheel::built(repo)?,
         _ => wheel::install(repo, &venv)?,
     };
+    if matches!(args.name, Name::Query) {
+        Venv::with(repo, &[Set::Test])?;
+        if !args.installed {
+            wheel::install_sql(repo, &venv)?;
+        }
+    }
     let script = match args.name {
         Name::Local => "local.py",
         Name::S3 => "s3.py",
         Name::Versions => "versions.py",
+        Name::Query => "query.py",
         Name::Gpu => return Ok((gpu_bench(repo, args, &wheel)?, None)),
         Name::Order | Name::Loader => "example.py",
     };
@@ -101,7 +110,7 @@ fn ready(repo: &Repo, args: &Args) -> Result<(Command, Option<Server>)> {
             None
         }
         Name::Local | Name::Versions | Name::Gpu => None,
-        Name::S3 => {
+        Name::S3 | Name::Query => {
             let mut server = Server::seaweed(repo, &venv)?;
             server.make_bucket("bench")?;
             let proxy = Proxy::start(server.address(), DELAY)?;

@@ -34,7 +34,7 @@ enum Task {
     /// Checks the layering of the crates and the house rules of the sources.
     Tidy,
     /// Builds the Python wheel and installs it into target/venv.
-    Wheel,
+    Wheel(wheel::Args),
     /// Times plain ranged GETs: the floor of `bench s3`.
     #[command(hide = true)]
     Plain(plain::Args),
@@ -48,7 +48,7 @@ fn main() -> ExitCode {
         Task::Bench(args) => bench::run(&repo, &args),
         Task::Codegen(args) => codegen::run(&repo, &args),
         Task::Tidy => tidy::run(&repo),
-        Task::Wheel => wheel::run(&repo),
+        Task::Wheel(args) => wheel::run(&repo, &args),
         Task::Plain(args) => plain::run(&args),
     });
     done.unwrap_or_else(|error| {

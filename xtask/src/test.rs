@@ -10,7 +10,8 @@ use std::process::ExitCode;
 use std::time::{Duration, Instant};
 
 /// The pages whose Python code must run as it is pasted.
-const SNIPPETS: &[&str] = &["README.md", "docs/python.md", "docs/loading.md", "bindings/python/README.md"];
+const SNIPPETS: &[&str] =
+    &["README.md", "docs/python.md", "docs/loading.md", "docs/sql.md", "bindings/python/README.md"];
 
 #[derive(clap::Args)]
 pub(crate) struct Args {
@@ -76,12 +77,16 @@ fn rust(repo: &Repo, args: &Args) -> Result<()> {
 fn python(repo: &Repo, args: &Args) -> Result<()> {
     let venv = Venv::with(repo, &[Set::Demo, Set::Test])?;
     wheel::install(repo, &venv)?;
+    wheel::install_sql(repo, &venv)?;
     let clouds = Clouds::s3(repo, &venv)?;
     let folder = repo.root.join("bindings").join("python");
     let mut tests = venv.command("python");
     tests.args(["-m", "pytest", "-q", "tests"]).current_dir(folder);
     clouds.tell(&mut tests);
     shell::run(long(&mut tests, args))?;
+    let mut sql = venv.command("python");
+    sql.args(["-m", "pytest", "-q", "tests"]).current_dir(repo.root.join("bindings").join("sql"));
+    shell::run(long(&mut sql, args))?;
     let mut snippets = venv.command("python");
     snippets.current_dir(&repo.root).arg(repo.root.join("xtask").join("py").join("snippets.py")).args(SNIPPETS);
     shell::run(&mut snippets)

@@ -58,6 +58,9 @@ pub(crate) enum Command {
     Push(Push),
     /// Copy a branch's commits from another lake
     Pull(Push),
+    /// Run SQL statements, given as an argument or on standard input; comes with the Python package forebay[sql]
+    #[command(disable_help_flag = true)]
+    Sql(Sql),
 }
 
 /// Arguments of `forebay gc`.
@@ -112,6 +115,14 @@ pub(crate) struct Other {
     /// As --storage-option, for the other lake [default: the same options]
     #[arg(long = "other-storage-option", value_name = "KEY=VALUE", value_parser = key_value)]
     pub(crate) other_options: Vec<(String, String)>,
+}
+
+/// What the Python package takes over before this command sees it.
+#[derive(Debug, Args)]
+pub(crate) struct Sql {
+    /// The lake, and the statements
+    #[arg(trailing_var_arg = true, allow_hyphen_values = true)]
+    _arguments: Vec<std::ffi::OsString>,
 }
 
 /// Who has his way in conflicts.

@@ -74,5 +74,6 @@ fn dispatch(command: &Command) -> Result<i32> {
         Command::Clone(args) => copies::clone(args),
         Command::Push(args) => copies::push(args),
         Command::Pull(args) => copies::pull(args),
+        Command::Sql(_) => Err(Error::Usage("SQL is in the Python package: pip install 'forebay[sql]'".to_owned())),
     }
 }

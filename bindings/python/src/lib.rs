@@ -27,6 +27,7 @@ mod report;
 mod rows;
 mod schema;
 mod session;
+mod tables;
 mod transform;
 mod values;
 mod wait;

@@ -8,7 +8,10 @@ use std::{
 use forebay_format::CommitId;
 use forebay_storage::Storage;
 use forebay_versioning::{At, DEFAULT_BRANCH, Error as VersionError, Lake, Snapshot};
-use pyo3::{prelude::*, types::PyDict};
+use pyo3::{
+    prelude::*,
+    types::{PyDict, PyIterator},
+};
 
 use crate::{
     access::Access,
@@ -18,6 +21,7 @@ use crate::{
     fork::Owned,
     rows::Rows,
     schema::{self, Plain},
+    tables::{self, New},
     wait::{block_on, detached},
 };
 
@@ -103,6 +107,19 @@ impl Session {
             At::Branch(name) => Ok(name),
             other => Err(Error::ReadOnly { at: other.to_string() }),
         }
+    }
+
+    /// Commits something while no rows wait, and moves there. Gives the commit's id.
+    fn moved(&self, py: Python<'_>, work: impl FnOnce(&Lake, &str) -> Result<Snapshot>) -> Result<String> {
+        let (open, branch) = (self.open(py)?, self.branch_name()?);
+        let rows = self.pending(py)?;
+        if rows > 0 {
+            return Err(Error::Pending { rows });
+        }
+        let snapshot = work(&open.lake, branch)?;
+        let id = snapshot.id().to_string();
+        self.move_to(snapshot);
+        Ok(id)
     }
 
     fn move_to(&self, snapshot: Snapshot) {
@@ -246,22 +263,26 @@ impl Session {
         Ok(Rows::all(self.place.clone(), table))
     }
 
-    /// Makes a table and commits that.
-    fn create_table(&self, py: Python<'_>, name: &str, columns: Vec<Plain>, key: Vec<String>) -> Result<()> {
-        let (open, branch) = (self.open(py)?, self.branch_name()?);
-        let schema = schema::from_plain(columns)?;
-        let rows = self.pending(py)?;
-        if rows > 0 {
-            return Err(Error::Pending { rows });
-        }
-        let key: Vec<&str> = key.iter().map(String::as_str).collect();
-        let snapshot = block_on(py, || async {
-            let mut transaction = open.lake.begin(branch).await?;
-            transaction.create_table_with_key(name, schema, &key)?;
-            transaction.commit(&format!("create table {name}"), "").await
-        })?;
-        self.move_to(snapshot);
-        Ok(())
+    /// Makes a table, of the rows that an iterator gives if there is one, and commits that. `how` is whether it replaces
+    /// another, message and author.
+    #[pyo3(signature = (name, columns, key, batches, how))]
+    fn create_table(
+        &self,
+        py: Python<'_>,
+        name: String,
+        columns: Vec<Plain>,
+        key: Vec<String>,
+        batches: Option<Bound<'_, PyIterator>>,
+        how: (bool, String, String),
+    ) -> Result<String> {
+        let (replace, message, author) = how;
+        let new = New { name, columns, key, replace };
+        self.moved(py, |lake, branch| tables::create(py, (lake, branch), new, batches, (&message, &author)))
+    }
+
+    /// Drops a table and commits that.
+    fn drop_table(&self, py: Python<'_>, name: &str, message: &str, author: &str) -> Result<String> {
+        self.moved(py, |lake, branch| tables::drop(py, (lake, branch), name, (message, author)))
     }
 
     /// Writes rows that the next commit will show.

@@ -29,10 +29,12 @@ from ._errors import (
     ExistsError,
     InternalError,
     LoaderError,
+    MissingPackageError,
     NotFoundError,
     NothingToCommitError,
     ReadOnlyError,
     SchemaError,
+    SqlError,
     StateError,
     StorageError,
     TransformError,
@@ -49,6 +51,7 @@ from ._kinds import Boxes, Bytes, ClassLabel, Embedding, Image, Json, Mask, Tens
 from ._ragged import Ragged
 from ._rows import ColumnRows, Rows, View
 from ._schema import Column, Schema
+from ._sql import Lake, Result, connect
 
 __version__: str = _forebay.__version__
 
@@ -75,9 +78,11 @@ __all__ = [
     "Image",
     "InternalError",
     "Json",
+    "Lake",
     "LoaderError",
     "Mask",
     "Merge",
+    "MissingPackageError",
     "Mix",
     "NotFoundError",
     "NothingToCommitError",
@@ -87,10 +92,12 @@ __all__ = [
     "Ragged",
     "Pin",
     "ReadOnlyError",
+    "Result",
     "RowChanges",
     "Rows",
     "Schema",
     "SchemaError",
+    "SqlError",
     "StateError",
     "StorageError",
     "Tensor",
@@ -108,6 +115,7 @@ __all__ = [
     "Weighted",
     "Window",
     "clone",
+    "connect",
     "create",
     "gpu",
     "mix",

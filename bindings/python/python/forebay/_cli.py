@@ -12,6 +12,10 @@ def main() -> None:
     """Runs the command with this process's arguments and exits with its status."""
     # Python only notes Ctrl-C and raises later; a native command is to stop.
     signal.signal(signal.SIGINT, signal.SIG_DFL)
+    if sys.argv[1:2] == ["sql"]:
+        from ._sql_cli import main as sql
+
+        sys.exit(sql(sys.argv[2:]))
     sys.exit(_forebay.run_cli(sys.argv))
 
 

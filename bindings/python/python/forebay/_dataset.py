@@ -14,6 +14,8 @@ from ._errors import ArgumentError
 from ._history import Commit
 from ._rows import _describe
 from ._schema import Schema
+from ._sql import Queries
+from ._tables import Tables, _names
 
 DEFAULT_TABLE = "main"
 
@@ -24,10 +26,12 @@ Credentials = Callable[[], Mapping[str, Any]]
 class _Handle:
     """A session and its tables' rows; shared by the datasets of one opening, which move together."""
 
-    __slots__ = ("session", "tables")
+    __slots__ = ("engine", "session", "tables")
 
     def __init__(self, session: _forebay.Session) -> None:
         self.session = session
+        #: The engine of SQL that was used last, with what it is for.
+        self.engine: tuple[Any, Any] | None = None
         self.tables: dict[str, tuple[_forebay.Rows, Schema]] = {}
 
     def table(self, name: str) -> tuple[_forebay.Rows, Schema]:
@@ -41,7 +45,7 @@ class _Handle:
         self.tables.clear()
 
 
-class Dataset(Changes):
+class Dataset(Changes, Queries, Tables):
     """A table of a lake, opened at a branch, tag or commit.
 
     Reads see the commit that the handle is at: the one it was opened at, and after :meth:`commit` the one that made. Appended rows
@@ -96,20 +100,6 @@ class Dataset(Changes):
             If there is none of that name.
         """
         self._handle.table(name)
-        return Dataset(self._handle, name)
-
-    def create_table(self, name: str, schema: Mapping[str, Any], *, key: str | Sequence[str] = ()) -> Dataset:
-        """Adds a table to the lake and commits that. ``key`` is as for :func:`create`.
-
-        Raises
-        ------
-        forebay.ExistsError, forebay.SchemaError, forebay.ReadOnlyError
-            If there is a table of that name, the schema breaks a rule, or the handle has no branch.
-        forebay.UncommittedError
-            If rows wait for a commit.
-        """
-        self._handle.session.create_table(name, _schema(schema)._native(), _names(key))
-        self._handle.moved()
         return Dataset(self._handle, name)
 
     # Writing
@@ -408,7 +398,3 @@ def _access(
     kept = {named[name]: os.fspath(value) if name == "dir" else value for name, value in (cache or {}).items()}
     plain = {str(name): text(value) for name, value in {**(options or {}), **kept}.items() if value is not None}
     return {"options": plain, "credentials": credentials, "mirrors": [_url(mirror) for mirror in mirrors]}
-
-
-def _names(names: str | Sequence[str]) -> list[str]:
-    return [names] if isinstance(names, str) else list(names)

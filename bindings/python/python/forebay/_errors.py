@@ -77,6 +77,14 @@ class UnsupportedError(Error, NotImplementedError):
     """Written by a later version of Forebay, or not possible for this kind of column or store."""
 
 
+class SqlError(Error, ValueError):
+    """A statement is no SQL, names what isn't there, or failed on a value. Says where, and what may have been meant."""
+
+
+class MissingPackageError(Error, ImportError):
+    """A package that is installed apart isn't there: says which, and how to install it."""
+
+
 class ReadOnlyError(Error, ValueError):
     """A write through a handle at a tag or a commit, or through a view."""
 

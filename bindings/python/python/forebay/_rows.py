@@ -398,14 +398,15 @@ class View(Rows):
 
     def __reduce__(self) -> tuple[Any, ...]:
         native = self._native
-        return _reopen_view, (native.url, native.access, native.commit_id, native.table, native.numbers_or_none())
+        return _reopen_view, (native.url, native.access, native.commit_id, native.table, native.numbers_or_none(), list(self._schema))
 
 
-def _reopen_view(url: str, access: _forebay.Access, commit: str, table: str, numbers: np.ndarray | None) -> View:
+def _reopen_view(url: str, access: _forebay.Access, commit: str, table: str, numbers: np.ndarray | None, columns: list[str]) -> View:
     from . import _forebay
 
     rows = _forebay.Session.open_at(url, access, commit=commit).rows(table)
-    view = View(rows, Schema._from_native(rows.schema()))
+    schema = Schema._from_native(rows.schema())
+    view = View(rows, Schema({name: _column(schema, name) for name in columns}))
     return view if numbers is None else view._select(numbers)
 
 

@@ -1,0 +1,221 @@
+"""Tables, made with their rows and dropped; and views with names: which rows of which table at which commit."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from typing import TYPE_CHECKING, Any
+
+from ._changes import _author, _schema
+from ._convert import encode_rows
+from ._errors import ArgumentError, UnknownTableError
+from ._rows import Rows, View, _column
+from ._schema import Column, Schema
+
+if TYPE_CHECKING:
+    from ._dataset import Dataset, _Handle
+
+#: Before the names of the tables that keep views.
+_PREFIX = "view."
+#: Row numbers that are kept in one row.
+_BLOCK = 1 << 20
+#: Bytes of rows that are copied at once.
+_COPIED = 64 << 20
+
+
+class Tables:
+    """What a handle does with tables as a whole, and with views that have names."""
+
+    __slots__ = ()
+
+    if TYPE_CHECKING:
+        _handle: _Handle
+
+    def create_table(
+        self,
+        name: str,
+        schema: Mapping[str, Any],
+        *,
+        key: str | Sequence[str] = (),
+        data: Mapping[str, Any] | Iterable[Mapping[str, Any]] | None = None,
+    ) -> Dataset:
+        """Adds a table to the lake and commits that. ``key`` is as for :func:`create`.
+
+        ``data`` are the rows that it begins with, as for :meth:`append`, or an iterable of them: they are seen together with the
+        table, in one commit, and memory is bounded.
+
+        Raises
+        ------
+        forebay.ExistsError, forebay.SchemaError, forebay.ReadOnlyError
+            If there is a table of that name, the schema breaks a rule, or the handle has no branch.
+        forebay.UncommittedError
+            If rows wait for a commit.
+        forebay.DataError, forebay.DTypeError, forebay.UnknownColumnError
+            If the rows don't fit; then there is no table.
+        """
+        from ._dataset import Dataset
+
+        known, message = _schema(schema), f"create table {name}"
+        _create(self._handle, name, known, (_names(key), False), data, message, "")
+        return Dataset(self._handle, name)
+
+    def drop_table(self, name: str, message: str | None = None, author: str | None = None) -> str:
+        """Takes a table out of the lake and commits that; older commits keep it. Gives the commit's id.
+
+        Raises
+        ------
+        forebay.UnknownTableError, forebay.ReadOnlyError, forebay.UncommittedError
+            If there is none of that name, the handle has no branch, or rows wait for a commit.
+        """
+        commit = self._handle.session.drop_table(name, message or f"drop table {name}", _author() if author is None else author)
+        self._handle.moved()
+        return commit
+
+    def save_view(
+        self, name: str, view: Rows, message: str | None = None, author: str | None = None, *, replace: bool = False
+    ) -> str:
+        """Keeps a view in the lake under a name, and commits that.
+
+        What is kept are the row numbers, the columns and the commit that they are of, not the query: whoever opens the view gets
+        these rows whatever happened to the table since. A tag on the view's commit keeps :meth:`gc` from expiring it.
+
+        Parameters
+        ----------
+        name : str
+            Its name, on this handle's branch.
+        view : View or Dataset
+            The rows, of this lake: what ``query``, ``where``, ``filter`` and ``select`` give.
+        message, author : str, optional
+            As for :meth:`Dataset.commit`.
+        replace : bool
+            Whether it may take the place of a view of that name.
+
+        Returns
+        -------
+        str
+            The commit's id.
+
+        Raises
+        ------
+        forebay.ExistsError
+            If there is a view of that name.
+        forebay.ArgumentError
+            If the rows are of another lake.
+        """
+        native = view._rows()
+        if native.url != self._handle.session.url:
+            raise ArgumentError(f"the rows are of {native.url}, and views are kept with their rows, in {self._handle.session.url}")
+        numbers = native.numbers_or_none()
+        about = {"table": native.table, "commit": native.commit_id, "columns": list(view._known()), "all": numbers is None}
+
+        def blocks() -> Iterator[dict[str, Any]]:
+            rows = [] if numbers is None else numbers
+            for start in range(0, max(len(rows), 1), _BLOCK):
+                yield {"about": [about], "rows": [rows[start : start + _BLOCK]]}
+
+        schema = Schema({"about": Column("json"), "rows": Column("int64", (None,), compression="zstd", byte_shuffle=True)})
+        who = _author() if author is None else author
+        return _create(self._handle, _PREFIX + name, schema, ((), replace), blocks(), message or f"save view {name}", who)
+
+    def view(self, name: str) -> View:
+        """The view of a name, at the commit that it was saved of.
+
+        Raises
+        ------
+        forebay.UnknownTableError
+            If there is none of that name.
+        """
+        import numpy as np
+
+        from . import _forebay
+
+        session = self._handle.session
+        if name not in self.views():
+            known = ", ".join(self.views()) or "none"
+            raise UnknownTableError(f"there is no view '{name}'; there are: {known}")
+        rows, schema = self._handle.table(_PREFIX + name)
+        kept = View(rows, schema)
+        about = kept[0]["about"]
+        if about["commit"] != session.commit_id:
+            session = _forebay.Session.open_at(session.url, session.access, commit=about["commit"])
+        native = session.rows(about["table"])
+        if not about["all"]:
+            native = native.select(np.concatenate(kept["rows"][:]))
+        schema = Schema._from_native(native.schema())
+        return View(native, Schema({column: _column(schema, column) for column in about["columns"]}))
+
+    def views(self) -> list[str]:
+        """The names of the views at this commit, sorted."""
+        return [table.removeprefix(_PREFIX) for table in self._handle.session.tables() if table.startswith(_PREFIX)]
+
+    def drop_view(self, name: str, message: str | None = None, author: str | None = None) -> str:
+        """Forgets a view, and commits that; the rows stay. Gives the commit's id.
+
+        Raises
+        ------
+        forebay.UnknownTableError
+            If there is none of that name.
+        """
+        who = _author() if author is None else author
+        commit = self._handle.session.drop_table(_PREFIX + name, message or f"drop view {name}", who)
+        self._handle.moved()
+        return commit
+
+    def materialize(self, name: str, view: Rows, message: str | None = None, author: str | None = None) -> Dataset:
+        """Makes a table of a view's rows, in the view's order, so that they are read in long runs; in one commit and in bounded
+        memory.
+
+        Parameters
+        ----------
+        name : str
+            The table to be made.
+        view : View or Dataset
+            The rows, of any lake.
+        message, author : str, optional
+            As for :meth:`Dataset.commit`.
+
+        Raises
+        ------
+        forebay.ExistsError
+            If there is a table of that name.
+        """
+        from ._dataset import Dataset
+
+        known = view._known()
+        width = sum(_width(column) for column in known.values())
+        step = max(1, min(1 << 16, _COPIED // max(width, 1)))
+        blocks = (view[start : start + step] for start in range(0, len(view), step))
+        who = _author() if author is None else author
+        _create(self._handle, name, known, ((), False), blocks, message or f"make table {name} of {len(view)} rows", who)
+        return Dataset(self._handle, name)
+
+
+def _width(column: Column) -> int:
+    """Bytes of a row, about."""
+    import math
+
+    sizes = {"utf8": 64, "bytes": 1 << 16, "json": 256}
+    free = any(length is None for length in column.shape)
+    length = 1 << 16 if free else math.prod(length or 1 for length in column.shape)
+    return length * sizes.get(column.dtype, 8)
+
+
+def _create(
+    handle: _Handle,
+    name: str,
+    schema: Schema,
+    how: tuple[Any, bool],
+    data: Mapping[str, Any] | Iterable[Mapping[str, Any]] | None,
+    message: str,
+    author: str,
+) -> str:
+    """Makes a table of rows in one commit; ``how`` is its key and whether it replaces another."""
+    key, replace = how
+    blocks = [data] if isinstance(data, Mapping) else data
+    batches = None if blocks is None else (encode_rows(schema, block) for block in blocks)
+    commit = handle.session.create_table(name, schema._native(), list(key), batches, (replace, message, author))
+    handle.moved()
+    return commit
+
+
+def _names(names: str | Sequence[str]) -> list[str]:
+    return [names] if isinstance(names, str) else list(names)

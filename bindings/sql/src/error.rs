@@ -1,0 +1,135 @@
+//! Errors, and the Python exceptions that they become: classes of `forebay._errors`.
+
+use std::any::Any;
+
+use forebay_sql::Error as SqlError;
+use forebay_storage::Error as StorageError;
+use forebay_versioning::Error as VersionError;
+use pyo3::prelude::*;
+
+/// A result of this crate.
+pub(crate) type Result<T, E = Error> = std::result::Result<T, E>;
+
+/// What can go wrong between Python and the engine.
+#[derive(Debug, thiserror::Error)]
+#[non_exhaustive]
+pub(crate) enum Error {
+    /// The engine, or the lake below it.
+    #[error(transparent)]
+    Sql(#[from] SqlError),
+    /// What an argument holds makes no sense.
+    #[error("{reason}")]
+    Argument {
+        /// Why.
+        reason: String,
+    },
+    /// Something that can't be.
+    #[error("{reason}: this is a bug in forebay-sql, please report it")]
+    Internal {
+        /// What.
+        reason: String,
+    },
+    /// Python raised, mostly KeyboardInterrupt.
+    #[error(transparent)]
+    Python(#[from] PyErr),
+}
+
+impl Error {
+    /// A panic that was caught.
+    pub(crate) fn panic(panic: &(dyn Any + Send)) -> Self {
+        let text = panic.downcast_ref::<&str>().map(|text| (*text).to_owned());
+        let text = text.or_else(|| panic.downcast_ref::<String>().cloned());
+        Self::Internal { reason: text.unwrap_or_else(|| "a panic".to_owned()) }
+    }
+
+    /// The name of the exception's class in `forebay._errors`.
+    fn class(&self) -> &'static str {
+        match self {
+            Self::Sql(error) => of_sql(error),
+            Self::Argument { .. } => "ArgumentError",
+            Self::Internal { .. } | Self::Python(_) => "InternalError",
+        }
+    }
+}
+
+impl From<VersionError> for Error {
+    fn from(error: VersionError) -> Self {
+        Self::Sql(error.into())
+    }
+}
+
+impl From<StorageError> for Error {
+    fn from(error: StorageError) -> Self {
+        Self::Sql(error.into())
+    }
+}
+
+fn of_sql(error: &SqlError) -> &'static str {
+    match error {
+        SqlError::Sql { .. } | SqlError::Parameter { .. } | SqlError::Run(_) => "SqlError",
+        SqlError::Unsupported { .. } => "UnsupportedError",
+        SqlError::Value { .. } => "DataError",
+        SqlError::ReadOnly { .. } => "ReadOnlyError",
+        SqlError::File { .. } | SqlError::Io { .. } => "AccessError",
+        SqlError::Memory { .. } => "LoaderError",
+        SqlError::Lake(error) => of_version(error),
+        _ => "Error",
+    }
+}
+
+fn of_version(error: &VersionError) -> &'static str {
+    match error {
+        VersionError::NotALake { .. } => "NotFoundError",
+        VersionError::LakeExists { .. }
+        | VersionError::BranchExists { .. }
+        | VersionError::TagExists { .. }
+        | VersionError::TableExists { .. } => "ExistsError",
+        VersionError::UnknownBranch { .. } | VersionError::UnknownTag { .. } | VersionError::UnknownCommit { .. } => {
+            "UnknownVersionError"
+        }
+        VersionError::UnknownTable { .. } => "UnknownTableError",
+        VersionError::InvalidName { .. } | VersionError::Misuse { .. } => "ArgumentError",
+        VersionError::DuplicateKey { .. } => "DataError",
+        VersionError::Conflict { .. } | VersionError::Contention { .. } | VersionError::OutcomeUnknown { .. } => {
+            "ConflictError"
+        }
+        VersionError::NothingToCommit { .. } => "NothingToCommitError",
+        VersionError::Object { .. } | VersionError::Missing { .. } | VersionError::Inconsistent { .. } => {
+            "CorruptError"
+        }
+        VersionError::Data(error) => match error {
+            forebay_format::Error::UnknownColumn { .. } => "UnknownColumnError",
+            forebay_format::Error::UnknownDType { .. } | forebay_format::Error::InvalidSchema { .. } => "SchemaError",
+            _ => "DataError",
+        },
+        VersionError::Storage(error) => of_storage(error),
+        _ => "Error",
+    }
+}
+
+fn of_storage(error: &StorageError) -> &'static str {
+    match error {
+        StorageError::NotFound { .. } => "NotFoundError",
+        StorageError::InvalidUrl { .. }
+        | StorageError::InvalidPath { .. }
+        | StorageError::UnknownOption { .. }
+        | StorageError::InvalidOption { .. } => "ArgumentError",
+        StorageError::NoCredentials { .. } | StorageError::Denied { .. } | StorageError::NotPermitted { .. } => {
+            "AccessError"
+        }
+        _ => "StorageError",
+    }
+}
+
+impl From<Error> for PyErr {
+    fn from(error: Error) -> Self {
+        Python::attach(|py| {
+            if let Error::Python(raised) = &error {
+                return raised.clone_ref(py);
+            }
+            let class = py.import("forebay._errors").and_then(|module| module.getattr(error.class()));
+            let made = class.and_then(|class| class.call1((error.to_string(),)));
+            made.map_or_else(|failed| failed, PyErr::from_value)
+        })
+    }
+}

@@ -1,0 +1,229 @@
+//! Distances between vectors: `<->`, `<=>`, `<#>`.
+
+use std::sync::Arc;
+
+use arrow::{
+    array::{Array, ArrayRef, AsArray, Float64Array, Float64Builder, ListBuilder},
+    compute::cast,
+    datatypes::{DataType, Field, Float32Type},
+};
+use datafusion::{
+    common::{Result as DfResult, ScalarValue},
+    logical_expr::{ColumnarValue, Signature, Volatility},
+};
+
+use super::{Scalar, array, failed, result, rows_of, shared};
+
+pub(super) fn functions() -> Vec<Scalar> {
+    let two = || Signature::any(2, Volatility::Immutable);
+    let number = DataType::Float64;
+    let list = DataType::List(Arc::new(Field::new_list_field(DataType::Float64, true)));
+    vec![
+        Scalar::new("l2_distance", two(), number.clone(), |args, _, rows| {
+            pairwise("<->", args, rows, |a, b| Metric::L2.distance(a, b))
+        }),
+        Scalar::new("cosine_distance", two(), number.clone(), |args, _, rows| pairwise("<=>", args, rows, cosine)),
+        Scalar::new("inner_product", two(), number.clone(), |args, _, rows| pairwise("inner_product", args, rows, dot)),
+        Scalar::new("negative_inner_product", two(), number, |args, _, rows| {
+            pairwise("<#>", args, rows, |a, b| Metric::InnerProduct.distance(a, b))
+        }),
+        Scalar::new(FLOATS, Signature::exact(vec![DataType::Binary], Volatility::Immutable), list, |args, _, rows| {
+            floats(args, rows)
+        }),
+    ]
+}
+
+/// The function that makes a list of doubles of their bytes: a vector that is handed in is one value to the planner.
+pub(crate) const FLOATS: &str = "list_of_doubles";
+
+fn floats(arguments: &[ColumnarValue], rows: usize) -> DfResult<ColumnarValue> {
+    let rows = rows_of(arguments, rows);
+    let lists = array(&arguments[0], rows)?;
+    let mut made = ListBuilder::new(Float64Builder::new());
+    for bytes in lists.as_binary::<i32>() {
+        let (doubles, _) = bytes.unwrap_or_default().as_chunks::<8>();
+        doubles.iter().for_each(|double| made.values().append_value(f64::from_le_bytes(*double)));
+        made.append(bytes.is_some());
+    }
+    result(arguments, shared(made.finish()))
+}
+
+/// How far vectors are from each other.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Metric {
+    L2,
+    Cosine,
+    InnerProduct,
+}
+
+impl Metric {
+    /// The one that a function computes.
+    pub(crate) fn named(function: &str) -> Option<Self> {
+        match function {
+            "l2_distance" => Some(Self::L2),
+            "cosine_distance" => Some(Self::Cosine),
+            "negative_inner_product" => Some(Self::InnerProduct),
+            _ => None,
+        }
+    }
+
+    /// The distance, smaller being nearer.
+    pub(crate) fn distance(self, a: &[f32], b: &[f32]) -> f64 {
+        match self {
+            Self::L2 => squared_distance(a, b).sqrt(),
+            Self::Cosine => cosine(a, b),
+            Self::InnerProduct => -dot(a, b),
+        }
+    }
+}
+
+/// The numbers of one vector, as `float32`; none if it is null, or none.
+pub(crate) fn numbers_of(value: &ScalarValue) -> Option<ArrayRef> {
+    let lists = Vectors::of("", &ColumnarValue::Scalar(value.clone()), 1).ok()?;
+    (!lists.is_null(0)).then_some(lists.values)
+}
+
+/// Sums that run side by side, so that the compiler uses vector registers.
+const LANES: usize = 16;
+
+#[inline]
+fn summed(a: &[f32], b: &[f32], term: impl Fn(f32, f32) -> f32 + Copy) -> f64 {
+    let mut sums = [0_f32; LANES];
+    let (whole, rest) = (a.chunks_exact(LANES), a.chunks_exact(LANES).remainder());
+    for (a, b) in whole.zip(b.chunks_exact(LANES)) {
+        for lane in 0..LANES {
+            sums[lane] += term(a[lane], b[lane]);
+        }
+    }
+    let tail = &b[b.len() - rest.len()..];
+    let rest: f32 = rest.iter().zip(tail).map(|(a, b)| term(*a, *b)).sum();
+    sums.iter().map(|sum| f64::from(*sum)).sum::<f64>() + f64::from(rest)
+}
+
+/// The square of the Euclidean distance.
+fn squared_distance(a: &[f32], b: &[f32]) -> f64 {
+    summed(a, b, |a, b| (a - b) * (a - b))
+}
+
+/// The inner product.
+fn dot(a: &[f32], b: &[f32]) -> f64 {
+    summed(a, b, |a, b| a * b)
+}
+
+/// 1 minus the cosine of the angle; NaN if a vector is all zeros.
+fn cosine(a: &[f32], b: &[f32]) -> f64 {
+    1.0 - dot(a, b) / (dot(a, a).sqrt() * dot(b, b).sqrt())
+}
+
+/// Rows of vectors, all of one length, or one vector for all rows.
+struct Vectors {
+    values: ArrayRef,
+    length: usize,
+    nulls: Option<arrow::buffer::NullBuffer>,
+    constant: bool,
+}
+
+impl Vectors {
+    fn of(operator: &str, argument: &ColumnarValue, rows: usize) -> DfResult<Self> {
+        let constant = matches!(argument, ColumnarValue::Scalar(_));
+        let lists = array(argument, if constant { 1 } else { rows })?;
+        let fail = |what: &DataType| failed(format!("{operator} takes vectors, not {what}"));
+        let (values, length): (ArrayRef, usize) = match lists.data_type() {
+            DataType::FixedSizeList(_, length) => {
+                let list = lists.as_fixed_size_list();
+                let start = list.value_offset(0) as usize;
+                (list.values().slice(start, lists.len() * *length as usize), *length as usize)
+            }
+            DataType::List(_) | DataType::LargeList(_) if !lists.is_empty() => {
+                let item = Arc::new(Field::new_list_field(DataType::Float32, true));
+                let large = cast(&lists, &DataType::LargeList(item.clone()))?;
+                let list = large.as_list::<i64>();
+                let lengths: Vec<i32> = (0..list.len())
+                    .filter(|row| list.is_valid(*row))
+                    .map(|row| list.value_length(row) as i32)
+                    .collect();
+                let length = lengths.first().copied().unwrap_or(0);
+                if lengths.iter().any(|other| *other != length) {
+                    return Err(failed(format!("{operator}: vectors of one column have different lengths")));
+                }
+                let fixed = cast(&large, &DataType::FixedSizeList(item, length))?;
+                let nulls = fixed.nulls().cloned();
+                let values = fixed.as_fixed_size_list().values().clone();
+                return Ok(Self { values, length: length as usize, nulls, constant });
+            }
+            DataType::List(_) | DataType::LargeList(_) => (arrow::array::new_empty_array(&DataType::Float32), 0),
+            DataType::Null => {
+                let nulls = Some(arrow::buffer::NullBuffer::new_null(lists.len()));
+                return Ok(Self {
+                    values: arrow::array::new_empty_array(&DataType::Float32),
+                    length: 0,
+                    nulls,
+                    constant,
+                });
+            }
+            other => return Err(fail(other)),
+        };
+        if !values.data_type().is_numeric() {
+            return Err(fail(lists.data_type()));
+        }
+        let values = if *values.data_type() == DataType::Float32 { values } else { cast(&values, &DataType::Float32)? };
+        Ok(Self { values, length, nulls: lists.nulls().cloned(), constant })
+    }
+
+    fn place(&self, row: usize) -> usize {
+        if self.constant { 0 } else { row }
+    }
+
+    fn is_null(&self, row: usize) -> bool {
+        self.nulls.as_ref().is_some_and(|nulls| nulls.is_null(self.place(row)))
+    }
+}
+
+fn pairwise(
+    operator: &str,
+    arguments: &[ColumnarValue],
+    rows: usize,
+    distance: impl Fn(&[f32], &[f32]) -> f64,
+) -> DfResult<ColumnarValue> {
+    let rows = rows_of(arguments, rows);
+    let (left, right) = (Vectors::of(operator, &arguments[0], rows)?, Vectors::of(operator, &arguments[1], rows)?);
+    let unknown = |vectors: &Vectors| vectors.constant && vectors.is_null(0);
+    if unknown(&left) || unknown(&right) || rows == 0 {
+        return if rows == 0 {
+            Ok(ColumnarValue::Array(shared(Float64Array::from(Vec::<f64>::new()))))
+        } else {
+            Ok(ColumnarValue::Scalar(ScalarValue::Float64(None)))
+        };
+    }
+    if left.length != right.length {
+        return Err(failed(format!(
+            "{operator}: vectors of {} and {} numbers have no distance",
+            left.length, right.length
+        )));
+    }
+    let length = left.length;
+    let (a, b) =
+        (left.values.as_primitive::<Float32Type>().values(), right.values.as_primitive::<Float32Type>().values());
+    let at = |vectors: &Vectors, row: usize| vectors.place(row) * length..(vectors.place(row) + 1) * length;
+    let value = |row: usize| {
+        (!left.is_null(row) && !right.is_null(row)).then(|| distance(&a[at(&left, row)], &b[at(&right, row)]))
+    };
+    result(arguments, shared((0..rows).map(value).collect::<Float64Array>()))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn distances_are_those_of_plain_loops() {
+        for length in [0, 1, 15, 16, 17, 100] {
+            let a: Vec<f32> = (0..length).map(|i| i as f32 * 0.5 - 3.0).collect();
+            let b: Vec<f32> = (0..length).map(|i| 1.0 / (1.0 + i as f32)).collect();
+            let plain: f64 = a.iter().zip(&b).map(|(a, b)| f64::from(a - b).powi(2)).sum();
+            assert!((squared_distance(&a, &b) - plain).abs() <= 1e-3 * plain.abs().max(1.0), "{length}");
+            let plain: f64 = a.iter().zip(&b).map(|(a, b)| f64::from(*a) * f64::from(*b)).sum();
+            assert!((dot(&a, &b) - plain).abs() <= 1e-3 * plain.abs().max(1.0), "{length}");
+        }
+    }
+}

@@ -1,0 +1,173 @@
+//! `match(column, 'words')` and `bm25(column, 'words')`: what an index of texts says of the rows of the first table of a `FROM`.
+
+use std::{
+    collections::HashMap,
+    hash::{Hash, Hasher},
+    ops::ControlFlow,
+    sync::Arc,
+};
+
+use arrow::{
+    array::{AsArray, BooleanArray, Float32Array},
+    datatypes::{DataType, UInt64Type},
+};
+use datafusion::{
+    common::Result as DfResult,
+    logical_expr::{ColumnarValue, ScalarFunctionArgs, ScalarUDF, ScalarUDFImpl, Signature, Volatility},
+    sql::sqlparser::ast::{
+        Expr, Function, FunctionArg, FunctionArgExpr, FunctionArguments, Ident, ObjectNamePart, Query, SetExpr, Value,
+        VisitMut, VisitorMut, visit_expressions_mut,
+    },
+};
+
+use crate::{
+    Error, Result, Session, alter,
+    parse::function,
+    scan::ROW,
+    select::{Base, normal, number},
+    session::Scope,
+};
+
+/// A call that is answered by an index.
+struct Call {
+    /// The function that takes its place.
+    name: String,
+    /// The table's name, with its version if it has one.
+    table: String,
+    column: String,
+    words: String,
+    score: bool,
+}
+
+/// Searches for the calls of a query, and makes functions of row numbers of them, which `scope` then has.
+pub(crate) async fn search(session: &Session, query: &mut Query, scope: &mut Scope) -> Result<()> {
+    let mut calls = Calls(Vec::new());
+    if let ControlFlow::Break(error) = query.visit(&mut calls) {
+        return Err(error);
+    }
+    let mut searched: HashMap<(String, String, String), Arc<HashMap<u64, f32>>> = HashMap::new();
+    for Call { name, table, column, words, score } in calls.0 {
+        let key = (table.clone(), column.clone(), words.clone());
+        let tables = session.tables(scope);
+        let table = tables.find(&table).await?;
+        let column = alter::column(table.schema(), &column, scope)?;
+        let indexes = tables.indexes(&table).await?;
+        let Some(index) = indexes.texts.iter().find(|index| index.of.field == column.field) else {
+            let message = format!("column {} has no index of texts", column.name);
+            let at = scope.names.place(&column.name);
+            let hint = Some(format!("CREATE INDEX name ON {} USING bm25 ({})", table.name(), column.name));
+            return Err(Error::Sql { message, line: at.line, column: at.column, hint });
+        };
+        let rows = match searched.get(&key) {
+            Some(rows) => rows.clone(),
+            None => searched.entry(key).or_insert(Arc::new(index.search(&table, column, &words).await?)).clone(),
+        };
+        let signature = Signature::exact(vec![DataType::UInt64], Volatility::Immutable);
+        scope.functions.push(Arc::new(ScalarUDF::from(Matched { name, rows, score, signature })));
+    }
+    Ok(())
+}
+
+struct Calls(Vec<Call>);
+
+impl VisitorMut for Calls {
+    type Break = Error;
+
+    // Inner queries first: what they ask is of their own rows.
+    fn post_visit_query(&mut self, query: &mut Query) -> ControlFlow<Error> {
+        let asks = visit_expressions_mut(query, |expr| {
+            if called(expr).is_some() { ControlFlow::Break(()) } else { ControlFlow::Continue(()) }
+        });
+        if asks.is_continue() {
+            return ControlFlow::Continue(());
+        }
+        let base = if let SetExpr::Select(select) = &mut *query.body { number(select) } else { None };
+        let Some(base) = base else {
+            let what = "match() and bm25() are of columns of the first table of a FROM, which is one of the lake";
+            return ControlFlow::Break(Error::unsupported(what));
+        };
+        visit_expressions_mut(query, |expr| match self.replaced(expr, &base) {
+            Ok(()) => ControlFlow::Continue(()),
+            Err(error) => ControlFlow::Break(error),
+        })
+    }
+}
+
+impl Calls {
+    fn replaced(&mut self, expr: &mut Expr, base: &Base) -> Result<()> {
+        let Some((score, arguments)) = called(expr) else { return Ok(()) };
+        let wrong = || Error::unsupported("match(column, 'words') and bm25(column, 'words') take a column and a text");
+        let [
+            FunctionArg::Unnamed(FunctionArgExpr::Expr(column)),
+            FunctionArg::Unnamed(FunctionArgExpr::Expr(Expr::Value(words))),
+        ] = arguments
+        else {
+            return Err(wrong());
+        };
+        let column = match column {
+            Expr::Identifier(ident) => normal(ident),
+            Expr::CompoundIdentifier(parts) if parts.len() == 2 && base.is(&parts[0]) => normal(&parts[1]),
+            _ => return Err(wrong()),
+        };
+        let Value::SingleQuotedString(words) = &words.value else { return Err(wrong()) };
+        let name = format!("row_match_{}", self.0.len());
+        self.0.push(Call { name: name.clone(), table: base.table.clone(), column, words: words.clone(), score });
+        *expr = function(&name, vec![base.column(ROW)]);
+        Ok(())
+    }
+}
+
+/// Whether an expression calls one of the two functions, whether it asks for the score, and with what.
+fn called(expr: &Expr) -> Option<(bool, &[FunctionArg])> {
+    let Expr::Function(Function { name, args: FunctionArguments::List(list), .. }) = expr else { return None };
+    let [ObjectNamePart::Identifier(Ident { value, .. })] = &name.0[..] else { return None };
+    let score = value.eq_ignore_ascii_case("bm25");
+    (score || value.eq_ignore_ascii_case("match")).then_some((score, &list.args))
+}
+
+/// What a search found, as a function of a row's number: whether it was found, or its score, which is 0 if it was not.
+#[derive(Debug)]
+struct Matched {
+    name: String,
+    rows: Arc<HashMap<u64, f32>>,
+    score: bool,
+    signature: Signature,
+}
+
+impl PartialEq for Matched {
+    fn eq(&self, other: &Self) -> bool {
+        self.name == other.name
+    }
+}
+
+impl Eq for Matched {}
+
+impl Hash for Matched {
+    fn hash<H: Hasher>(&self, state: &mut H) {
+        self.name.hash(state);
+    }
+}
+
+impl ScalarUDFImpl for Matched {
+    fn name(&self) -> &str {
+        &self.name
+    }
+
+    fn signature(&self) -> &Signature {
+        &self.signature
+    }
+
+    fn return_type(&self, _: &[DataType]) -> DfResult<DataType> {
+        Ok(if self.score { DataType::Float32 } else { DataType::Boolean })
+    }
+
+    fn invoke_with_args(&self, args: ScalarFunctionArgs) -> DfResult<ColumnarValue> {
+        let rows = args.args[0].to_array(args.number_rows)?;
+        let rows = rows.as_primitive::<UInt64Type>().values();
+        Ok(ColumnarValue::Array(if self.score {
+            Arc::new(Float32Array::from_iter_values(rows.iter().map(|row| self.rows.get(row).copied().unwrap_or(0.0))))
+        } else {
+            Arc::new(rows.iter().map(|row| Some(self.rows.contains_key(row))).collect::<BooleanArray>())
+        }))
+    }
+}

@@ -1,0 +1,138 @@
+//! The nearest vectors through an index: which rows a scan looks at, instead of all.
+
+use std::{fmt, sync::Arc};
+
+use arrow::{array::AsArray, datatypes::Float32Type};
+use datafusion::{
+    logical_expr::ColumnarValue,
+    physical_expr::{PhysicalExpr, PhysicalSortExpr, ScalarFunctionExpr, expressions::Column},
+};
+use tokio::sync::OnceCell;
+
+use super::{exec::Reader, plan::Scan, read::Left};
+use crate::{
+    Result,
+    functions::{Metric, vector},
+    index::{Candidate, Vectors},
+};
+
+/// A search in an index.
+pub(crate) struct Near {
+    index: Arc<Vectors>,
+    metric: Metric,
+    query: Arc<[f32]>,
+    probes: usize,
+    threads: usize,
+    found: OnceCell<Found>,
+}
+
+/// What a search found.
+#[derive(Default)]
+pub(crate) struct Found {
+    /// The nearest rows of the fragments that the index covers.
+    pub(crate) rows: Vec<u64>,
+    /// Which fragments these are: the others are still to be looked at.
+    pub(crate) covered: Vec<bool>,
+}
+
+impl fmt::Display for Near {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{} ({} probes)", self.index.name, self.probes)
+    }
+}
+
+impl Near {
+    /// The search that an order asks for, if there is an index for it; `keys` are in terms of `scan`'s schema.
+    pub(crate) fn of(scan: &Scan, keys: &[PhysicalSortExpr]) -> Option<Self> {
+        let [PhysicalSortExpr { expr, options }] = keys else { return None };
+        let function = expr.downcast_ref::<ScalarFunctionExpr>().filter(|_| !options.descending)?;
+        let metric = Metric::named(function.name())?;
+        let (name, other) = match function.args() {
+            [a, b] => match (a.downcast_ref::<Column>(), b.downcast_ref::<Column>()) {
+                (Some(column), None) => (column.name(), b),
+                (None, Some(column)) => (column.name(), a),
+                _ => return None,
+            },
+            _ => return None,
+        };
+        let column = scan.table.schema().column(name).ok()?;
+        let index = scan.indexes.vectors.iter().find(|index| index.of.field == column.field)?;
+        let query = constant(other).filter(|query| query.len() == index.length)?;
+        // Few rows are left by what is known of chunks: to look at them is less work than to search.
+        if scan.estimate.rows.saturating_mul(FEW) < scan.table.rows() {
+            return None;
+        }
+        let probes = scan.probes.unwrap_or(index.probes).max(1);
+        Some(Self { index: index.clone(), metric, query, probes, threads: scan.threads, found: OnceCell::new() })
+    }
+
+    /// Searches, once for all partitions.
+    pub(crate) async fn search(&self, reader: &Reader, rows: usize) -> Result<&Found> {
+        self.found.get_or_try_init(|| self.searched(reader, rows)).await
+    }
+
+    async fn searched(&self, reader: &Reader, wanted: usize) -> Result<Found> {
+        let table = &reader.scan.table;
+        let covered = self.index.covered(table).await?;
+        let cells = self.index.nearest(self.metric, &self.query).await?;
+        let (mut best, mut looked): (Vec<Candidate>, usize) = (Vec::new(), 0);
+        let (mut start, mut probes) = (0, self.probes);
+        while start < cells.len() && best.len() < wanted {
+            let next = &cells[start..cells.len().min(start + probes)];
+            let asked = (self.metric, &self.query);
+            let mut found = self.index.candidates(table, &covered, next, asked, self.threads).await?;
+            looked += found.len();
+            found.sort_unstable_by(|a, b| a.0.total_cmp(&b.0).then(a.1.cmp(&b.1)));
+            found.dedup();
+            best.extend(passing(reader, found, wanted).await?);
+            start += next.len();
+            // A filter that keeps few rows costs less before the distances than after them.
+            if best.len() < wanted && looked as u64 * 4 > table.rows() {
+                break;
+            }
+            probes *= 2;
+        }
+        if best.len() < wanted {
+            // Rows without a vector may belong to the answer, and no index has them.
+            return Ok(Found { rows: Vec::new(), covered: vec![false; covered.len()] });
+        }
+        best.sort_unstable_by(|a, b| a.0.total_cmp(&b.0).then(a.1.cmp(&b.1)));
+        best.dedup();
+        best.truncate(wanted);
+        Ok(Found { rows: best.into_iter().map(|(_, row)| row).collect(), covered })
+    }
+}
+
+/// A table with more rows than this many times what is left of it is not searched but looked through.
+const FEW: u64 = 16;
+
+/// The nearest of some rows, nearest first, that a scan's filters keep: as many as are wanted.
+async fn passing(reader: &Reader, found: Vec<Candidate>, wanted: usize) -> Result<Vec<Candidate>> {
+    if reader.scan.filters.is_empty() {
+        return Ok(found.into_iter().take(wanted).collect());
+    }
+    let mut kept = Vec::new();
+    for part in found.chunks((4 * wanted).max(1_024)) {
+        let mut rows: Vec<u64> = part.iter().map(|(_, row)| *row).collect();
+        rows.sort_unstable();
+        let left = reader.filtered(Left::List(rows)).await?.rows;
+        let left: std::collections::HashSet<u64> = left.iter().collect();
+        kept.extend(part.iter().filter(|(_, row)| left.contains(row)));
+        if kept.len() >= wanted {
+            break;
+        }
+    }
+    kept.truncate(wanted);
+    Ok(kept)
+}
+
+/// The vector that an expression without columns is.
+fn constant(expr: &Arc<dyn PhysicalExpr>) -> Option<Arc<[f32]>> {
+    if !super::stage::columns_of(expr).is_empty() {
+        return None;
+    }
+    let empty = arrow::array::RecordBatch::new_empty(Arc::new(arrow::datatypes::Schema::empty()));
+    let ColumnarValue::Scalar(value) = expr.evaluate(&empty).ok()? else { return None };
+    let values = vector::numbers_of(&value)?;
+    Some(values.as_primitive::<Float32Type>().values().iter().copied().collect())
+}

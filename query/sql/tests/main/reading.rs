@@ -1,0 +1,96 @@
+//! What a query reads, and what it leaves out.
+
+use forebay_format::{Bitmap, Column, ColumnSlice, DType, Dim, Schema, Values, WriteOptions};
+use forebay_sql::Given;
+use forebay_versioning::At;
+
+use crate::support::{Fixture, empty, session};
+
+const ROWS: usize = 8_000;
+const PIXELS: usize = 1_000;
+
+/// 8,000 rows with ascending ids in chunks of 1,024 rows, and 1,000 bytes of pixels each.
+async fn table() -> Fixture {
+    let mut fixture = empty().await;
+    let mut transaction = fixture.lake.begin("main").await.unwrap();
+    let mut maybe = Column::new("maybe", DType::I64, []).unwrap();
+    maybe.nullable = true;
+    let columns = vec![
+        Column::new("id", DType::I64, []).unwrap(),
+        Column::new("pixels", DType::U8, [Dim::Fixed(PIXELS as u32)]).unwrap(),
+        maybe,
+    ];
+    transaction.create_table("t", Schema::new(columns).unwrap()).unwrap();
+    let options = WriteOptions { chunk_bytes: 8 << 10, block_bytes: 4 << 10, ..WriteOptions::default() };
+    let mut writer = transaction.writer("t").await.unwrap().with_options(options);
+    let ids: Vec<u8> = (0..ROWS as i64).flat_map(i64::to_le_bytes).collect();
+    let pixels: Vec<u8> = (0..ROWS * PIXELS).map(|place| (place / PIXELS) as u8).collect();
+    let valid = vec![0b0101_0101; ROWS / 8];
+    let fixed = |bytes| ColumnSlice { rows: ROWS, values: Values::Fixed(bytes), validity: None };
+    writer.push(&[fixed(&ids), fixed(&pixels), ColumnSlice { validity: Some(Bitmap(&valid)), ..fixed(&ids) }]).unwrap();
+    transaction.append(writer.finish().unwrap());
+    transaction.commit("rows", "test").await.unwrap();
+    fixture.session = session(&fixture.lake, At::default()).await;
+    fixture
+}
+
+#[tokio::test]
+async fn a_filter_reads_one_chunk_of_many() {
+    let mut lake = table().await;
+    let plan = lake.rows("EXPLAIN SELECT id FROM t WHERE id = 4100").await.join("\n");
+    assert!(plan.contains("chunks=1/16 (15 pruned)"), "{plan}");
+    lake.rows("SELECT id FROM t WHERE id = 1").await;
+    let before = lake.read();
+    assert_eq!(lake.rows("SELECT id FROM t WHERE id = 4100").await, ["4100"]);
+    let bytes = lake.read() - before;
+    assert!((1..=8 << 10).contains(&bytes), "{bytes}");
+}
+
+#[tokio::test]
+async fn large_columns_are_read_only_for_rows_that_are_left() {
+    let mut lake = table().await;
+    lake.rows("SELECT id FROM t WHERE id < 0").await;
+    let before = lake.read();
+    assert_eq!(lake.rows("SELECT tensor_mean(pixels) FROM t WHERE id IN (7, 5000)").await, ["7.0", "136.0"]);
+    let read = lake.read() - before;
+    // Two chunks of ids, and a block of pixels or two for each row.
+    assert!(read <= 2 * (8 << 10) + 4 * (4 << 10), "{read} bytes");
+}
+
+#[tokio::test]
+async fn counting_and_bounds_need_no_rows() {
+    let mut lake = table().await;
+    lake.rows("SELECT id FROM t WHERE id < 0").await;
+    let before = lake.read();
+    assert_eq!(lake.rows("SELECT count(*), min(id), max(id) FROM t").await, ["8000 0 7999"]);
+    assert_eq!(lake.read(), before);
+    lake.run("DELETE FROM t WHERE id = 7999").await;
+    assert_eq!(lake.rows("SELECT count(*), min(id), max(id), count(maybe) FROM t").await, ["7999 0 7998 4000"]);
+}
+
+#[tokio::test]
+async fn a_limit_ends_the_reading() {
+    let mut lake = table().await;
+    lake.rows("SELECT id FROM t WHERE id < 0").await;
+    let before = lake.read();
+    assert_eq!(lake.rows("SELECT id FROM t WHERE id >= 0 LIMIT 3").await, ["0", "1", "2"]);
+    assert!(lake.read() - before <= 4 * (8 << 10), "{}", lake.read() - before);
+}
+
+#[tokio::test]
+async fn edited_rows_are_found_by_their_new_values() {
+    let mut lake = table().await;
+    lake.run("UPDATE t SET id = -5 WHERE id = 6000; UPDATE t SET maybe = 1 WHERE id = 3").await;
+    assert_eq!(lake.rows("SELECT id FROM t WHERE id < 0").await, ["-5"]);
+    assert!(lake.rows("SELECT id FROM t WHERE id = 6000").await.is_empty());
+    assert_eq!(lake.rows("SELECT min(id) FROM t").await, ["-5"]);
+    assert_eq!(lake.rows("SELECT maybe FROM t WHERE id IN (1, 2, 3)").await, ["null", "2", "1"]);
+}
+
+#[tokio::test]
+async fn a_dropped_query_stops_reading() {
+    let mut lake = table().await;
+    let outcome = lake.session.execute("SELECT * FROM t", &Given::default()).await.unwrap();
+    drop(outcome);
+    assert_eq!(lake.rows("SELECT count(*) FROM t").await, ["8000"]);
+}
