@@ -46,7 +46,7 @@ from ._errors import (
 )
 from ._dataset import Dataset, create, open
 from ._history import Commit, Merge
-from ._keep import Pin, RowChanges, clone
+from ._keep import Assessment, BranchState, Loss, Pin, Purge, RowChanges, clone
 from ._kinds import Boxes, Bytes, ClassLabel, Embedding, Image, Json, Mask, Tensor, Text, Timestamp
 from ._ragged import Ragged
 from ._rows import ColumnRows, Rows, View
@@ -59,7 +59,9 @@ __all__ = [
     "AccessError",
     "AgreementError",
     "ArgumentError",
+    "Assessment",
     "Boxes",
+    "BranchState",
     "Buckets",
     "Bytes",
     "ClassLabel",
@@ -80,6 +82,7 @@ __all__ = [
     "Json",
     "Lake",
     "LoaderError",
+    "Loss",
     "Mask",
     "Merge",
     "MissingPackageError",
@@ -91,6 +94,7 @@ __all__ = [
     "Pad",
     "Ragged",
     "Pin",
+    "Purge",
     "ReadOnlyError",
     "Result",
     "RowChanges",
