@@ -63,6 +63,7 @@ __all__ = [
     "Boxes",
     "BranchState",
     "Buckets",
+    "Buffer",
     "Bytes",
     "ClassLabel",
     "ClosedError",
@@ -77,6 +78,7 @@ __all__ = [
     "Embedding",
     "Error",
     "ExistsError",
+    "Feed",
     "Image",
     "InternalError",
     "Json",
@@ -121,6 +123,7 @@ __all__ = [
     "clone",
     "connect",
     "create",
+    "feed",
     "gpu",
     "mix",
     "open",
@@ -128,8 +131,8 @@ __all__ = [
 ]
 
 _LATER = {
-    "Buckets": "_buckets", "Mix": "_mix", "NumpyLoader": "_loader", "Pack": "_collate", "Pad": "_collate", "TorchLoader": "_torch", "TorchRows": "_torch",
-    "Weighted": "_loader", "Window": "_loader", "gpu": "gpu", "mix": "_mix", "transforms": "transforms",
+    "Buckets": "_buckets", "Buffer": "_loader", "Feed": "_feed", "Mix": "_mix", "NumpyLoader": "_loader", "Pack": "_collate", "Pad": "_collate", "TorchLoader": "_torch", "TorchRows": "_torch",
+    "Weighted": "_loader", "Window": "_loader", "feed": "_feed", "gpu": "gpu", "mix": "_mix", "transforms": "transforms",
 }  # fmt: skip
 
 
