@@ -162,7 +162,7 @@ impl Lake {
                     return Ok(report);
                 }
             }
-            head = refs::overtaken(self, &head, attempt).await?;
+            head = refs::overtaken(self.storage(), &head, attempt).await?;
         }
         Err(Error::Contention { branch: into.to_owned(), attempts: ATTEMPTS })
     }
@@ -198,7 +198,7 @@ impl Lake {
         let commit = self.snapshot(at).await?;
         let parent = pin::parent(self, &commit).await?;
         let request = pin::Request { commits: vec![&commit, &parent], ..pin::Request::default() };
-        let pin = Pin::take(self, request).await?;
+        let pin = Pin::take(self.storage(), request).await?;
         Ok(Replayed { commit, parent, pin })
     }
 
@@ -216,7 +216,7 @@ impl Lake {
             if let Some(report) = self.apply(&head, plan, options).await? {
                 return Ok(report);
             }
-            head = refs::overtaken(self, &head, attempt).await?;
+            head = refs::overtaken(self.storage(), &head, attempt).await?;
         }
         Err(Error::Contention { branch: branch.to_owned(), attempts: ATTEMPTS })
     }
@@ -267,7 +267,7 @@ impl Lake {
                 pin.release().await;
                 return Ok(to);
             }
-            head = refs::overtaken(self, &head, attempt).await?;
+            head = refs::overtaken(self.storage(), &head, attempt).await?;
         }
         Err(Error::Contention { branch: branch.to_owned(), attempts: ATTEMPTS })
     }
@@ -282,7 +282,7 @@ impl Lake {
             if self.point(&head, RefKind::Delete, &head.snapshot(self), 0).await? {
                 return Ok(());
             }
-            head = refs::overtaken(self, &head, attempt).await?;
+            head = refs::overtaken(self.storage(), &head, attempt).await?;
         }
         Err(Error::Contention { branch: name.to_owned(), attempts: ATTEMPTS })
     }
@@ -300,7 +300,7 @@ impl Lake {
         if head.kind == RefKind::Delete {
             let last = head.snapshot(self);
             let request = pin::Request { commits: vec![&last], ..pin::Request::default() };
-            let pin = Pin::take(self, request).await?;
+            let pin = Pin::take(self.storage(), request).await?;
             let made = self.point(&head, RefKind::Create, &last, pin.epoch()).await?;
             pin.release().await;
             if made {
@@ -360,11 +360,10 @@ impl Lake {
     /// whether it is ours.
     async fn point(&self, head: &Head, kind: RefKind, to: &Snapshot, epoch: u64) -> Result<bool> {
         let (sequence, embedded) = (head.sequence + 1, to.commit().encode()?);
-        let (epoch, purged) = (head.epoch.max(epoch), head.purged.max(self.purged()));
-        let entry = NewEntry { kind, commit: to.pointer(), embedded, epoch, purged };
+        let entry = NewEntry { kind, commit: to.pointer(), embedded, epoch: head.epoch.max(epoch) };
         match refs::claim(self.storage(), &head.branch, sequence, entry).await? {
             Outcome::Ours => {
-                refs::leave_hint(self.storage(), &head.branch, sequence, to.commit()).await;
+                refs::leave_hint(self.storage(), &head.branch, sequence).await;
                 Ok(true)
             }
             Outcome::Theirs => Ok(false),

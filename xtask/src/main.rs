@@ -7,7 +7,6 @@ mod codegen;
 mod delay;
 mod demo;
 mod elf;
-mod fuzz;
 mod gpu;
 mod plain;
 mod repo;

@@ -71,27 +71,6 @@ def test_a_lake_on_a_web_server_is_read_and_never_written(site: tuple[str, Path]
         fb.open(f"{url}/no-such-lake")
 
 
-def test_a_loader_says_what_its_storage_did(site: tuple[str, Path]) -> None:
-    url, folder = site
-    with fb.create(folder / "lake", {"image": "uint8[3,16,16]", "id": "int64"}) as made:
-        made.append({"image": np.zeros((40, 3, 16, 16), np.uint8), "id": np.arange(40)})
-        made.commit("some")
-    local = made.numpy(batch_size=16)
-    list(local)
-    assert list(local.stats()["storage"]) == [str(folder / "lake")] and local.stats()["storage"][str(folder / "lake")]["cache"] is None
-    ds = fb.open(f"{url}/lake", cache={"memory": "64MiB"})
-    loader = ds.numpy(batch_size=16, shuffle=True)
-    list(loader)
-    first = loader.stats()["storage"][f"{url}/lake"]
-    list(loader)
-    second = loader.stats()["storage"][f"{url}/lake"]
-    assert first["requests"] == second["requests"] > 0, "the second epoch came from the cache"
-    assert first["bytes"] >= 40 * 776 and first["cache"]["misses"] > 0
-    assert second["cache"]["memory_hits"] > first["cache"]["memory_hits"] and second["cache"]["hit_bytes"] >= 40 * 776
-    assert [first[name] for name in ("retries", "throttled", "timeouts", "in_flight", "fell_back")] == [0] * 5
-    assert first["limit"] > 0 and first["pace"] is None and [mirror["url"] for mirror in first["mirrors"]] == [f"{url}/lake"]
-
-
 def test_what_a_credentials_callable_raises_or_gives_wrong_is_shown(tmp_path: Path) -> None:
     def sealed() -> dict[str, Any]:
         raise RuntimeError("the vault is sealed")

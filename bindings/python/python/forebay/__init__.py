@@ -46,7 +46,7 @@ from ._errors import (
 )
 from ._dataset import Dataset, create, open
 from ._history import Commit, Merge
-from ._keep import Assessment, BranchState, Loss, Pin, Purge, RowChanges, clone
+from ._keep import Pin, RowChanges, clone
 from ._kinds import Boxes, Bytes, ClassLabel, Embedding, Image, Json, Mask, Tensor, Text, Timestamp
 from ._ragged import Ragged
 from ._rows import ColumnRows, Rows, View
@@ -59,11 +59,8 @@ __all__ = [
     "AccessError",
     "AgreementError",
     "ArgumentError",
-    "Assessment",
     "Boxes",
-    "BranchState",
     "Buckets",
-    "Buffer",
     "Bytes",
     "ClassLabel",
     "ClosedError",
@@ -78,13 +75,11 @@ __all__ = [
     "Embedding",
     "Error",
     "ExistsError",
-    "Feed",
     "Image",
     "InternalError",
     "Json",
     "Lake",
     "LoaderError",
-    "Loss",
     "Mask",
     "Merge",
     "MissingPackageError",
@@ -96,7 +91,6 @@ __all__ = [
     "Pad",
     "Ragged",
     "Pin",
-    "Purge",
     "ReadOnlyError",
     "Result",
     "RowChanges",
@@ -123,7 +117,6 @@ __all__ = [
     "clone",
     "connect",
     "create",
-    "feed",
     "gpu",
     "mix",
     "open",
@@ -131,8 +124,8 @@ __all__ = [
 ]
 
 _LATER = {
-    "Buckets": "_buckets", "Buffer": "_loader", "Feed": "_feed", "Mix": "_mix", "NumpyLoader": "_loader", "Pack": "_collate", "Pad": "_collate", "TorchLoader": "_torch", "TorchRows": "_torch",
-    "Weighted": "_loader", "Window": "_loader", "feed": "_feed", "gpu": "gpu", "mix": "_mix", "transforms": "transforms",
+    "Buckets": "_buckets", "Mix": "_mix", "NumpyLoader": "_loader", "Pack": "_collate", "Pad": "_collate", "TorchLoader": "_torch", "TorchRows": "_torch",
+    "Weighted": "_loader", "Window": "_loader", "gpu": "gpu", "mix": "_mix", "transforms": "transforms",
 }  # fmt: skip
 
 

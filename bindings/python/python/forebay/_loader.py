@@ -23,7 +23,7 @@ if TYPE_CHECKING:
     from ._mix import Mix
     from .transforms import Transform
 
-    Shuffle = Union[bool, str, "Window", "Weighted", "Buffer"]
+    Shuffle = Union[bool, str, "Window", "Weighted"]
     Transforms = Mapping[str, Iterable[Transform]]
 
 #: What the weights of a batch's rows are called: 1 for those that count, 0 for masked ones.
@@ -66,25 +66,6 @@ class Window:
 
     def __hash__(self) -> int:
         return hash(repr(self))
-
-
-class Buffer:
-    """Rows in table order, mixed within runs of ``rows`` rows, one run after the other: what a shuffle buffer of a stream does, but
-    deterministic and resumable at any row. For tables that are appended to and read in that order: see :func:`forebay.feed`.
-
-    Parameters
-    ----------
-    rows : int
-        Rows that are mixed with each other. They must fit in the memory budget, on every rank.
-    """
-
-    __slots__ = ("rows",)
-
-    def __init__(self, rows: int) -> None:
-        self.rows = _whole("rows", rows, 1)
-
-    def __repr__(self) -> str:
-        return f"Buffer({self.rows})"
 
 
 class Weighted:
@@ -130,9 +111,7 @@ def _shuffle(shuffle: Shuffle) -> tuple[str, int, int, int]:
         return ("off", 0, 0, 0)
     if shuffle == "global":
         return ("global", 0, 0, 0)
-    if isinstance(shuffle, Buffer):
-        return ("buffer", shuffle.rows, 0, 0)
-    raise ArgumentError(f"shuffle = {shuffle!r}: use True, False, 'windowed', 'global', a forebay.Window, Buffer or Weighted")
+    raise ArgumentError(f"shuffle = {shuffle!r}: use True, False, 'windowed', 'global', a forebay.Window or Weighted")
 
 
 def _whole(what: str, value: Any, least: int, most: int = 2**32 - 1) -> int:
@@ -382,10 +361,6 @@ class Loader:
         ``waited_for_blocks``, ``waited_for_device``. How long the planning waited, ``short_of_memory`` or far enough ``ahead``. How deep
         the queues are: batches ``planned``, requests ``in_flight``, batches ``ready``. ``gathering`` (seconds), ``peak_bytes`` of
         fetched rows held at once; ``routes``: how each column's rows come ("mapped", "fetched" or "decoded").
-        ``storage`` says by URL what each storage has read in this process so far, for all its readers: ``requests``, ``bytes``,
-        ``retries``, answers that ``throttled``, ``timeouts``, second requests (``hedges``, ``hedges_won``, ``hedged_bytes``), requests
-        that ``fell_back`` to a mirror, how many may be and are in flight (``limit``, ``in_flight``), the ``pace`` in requests a second
-        or None, the counts of the ``cache`` or None, and those of each of the ``mirrors``, beginning with the storage itself.
         With a CUDA device, ``device`` counts what it did for all loaders: ``registered_bytes`` and ``device_bytes`` of memory, seconds
         ``waited`` for it and ``busy`` on the CPU, and for each of ``columns`` its ``route`` ("device-cache", "batch-copy", "kernel",
         "packed" or "slab"), how many bytes the CPU ``copied`` for it, and why some of its memory was ``refused`` for a faster one. With a ``device_cache`` its ``cache`` says how many ``bytes`` of the

@@ -192,11 +192,11 @@ class Rows:
         ----------
         batch_size : int, optional
             Rows of a batch of this rank. None gives the map-style dataset; no other argument but ``columns`` goes with that.
-        shuffle : bool, "windowed", "global", Window, Buffer or Weighted
+        shuffle : bool, "windowed", "global", Window or Weighted
             True and "windowed" mix rows within a moving window of about 1 GiB, which reads in long runs on every store; a
             :class:`Window` says how large. "global" permutes all rows, which reads single rows: for local disks. Each epoch has
             an order of its own, which depends on the commit, the rows, ``seed`` and the epoch alone, never on ranks or threads.
-            :class:`Weighted` draws rows by weight, :class:`Buffer` mixes runs of rows in table order.
+            :class:`Weighted` draws rows by weight.
         columns : sequence of str, optional
             The columns to deliver, and in which order; all by default.
         decode : dict of str to "RGB" or "L", optional
