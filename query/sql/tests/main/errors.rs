@@ -81,6 +81,7 @@ async fn files_are_copied_below_the_allowed_folder() {
     }
     assert_eq!(lake.run("COPY (SELECT a FROM t WHERE a > 1) TO 'some.csv'").await, 1);
     assert!(lake.error("COPY t TO '../t.csv'").await.contains("it is not below"));
-    std::os::unix::fs::symlink("/", folder.path().join("root")).unwrap();
-    assert!(lake.error("COPY t TO 'root/tmp/t.csv'").await.contains("it is not below"));
+    let outside = tempfile::tempdir().unwrap();
+    std::os::unix::fs::symlink(outside.path(), folder.path().join("link")).unwrap();
+    assert!(lake.error("COPY t TO 'link/t.csv'").await.contains("it is not below"));
 }
