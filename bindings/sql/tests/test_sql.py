@@ -183,6 +183,23 @@ def test_files_are_copied_where_the_caller_says(photos: fb.Dataset, tmp_path: Pa
     assert photos.table("few")["label"][:].tolist() == [0, 1, 2]
 
 
+def test_ctrl_c_ends_a_query(tmp_path: Path) -> None:
+    fb.create(str(tmp_path / "lake"), {"a": "int64"})
+    script = f"""
+import os, signal, threading
+import forebay as fb
+ds = fb.open({str(tmp_path / "lake")!r})
+endless = "SELECT count(*) FROM generate_series(1, 3000000) a, generate_series(1, 3000000) b WHERE a.value * b.value % 7 = 3"
+threading.Timer(0.5, lambda: os.kill(os.getpid(), signal.SIGINT)).start()
+try:
+    ds.execute(endless).to_list()
+except BaseException as error:
+    print(type(error).__name__, "KeyboardInterrupt" in repr(error))
+"""
+    done = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True, timeout=120)
+    assert "KeyboardInterrupt" in done.stdout or "True" in done.stdout, (done.stdout, done.stderr)
+
+
 def test_without_the_engine_an_error_says_what_to_install(photos: fb.Dataset, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setitem(sys.modules, "forebay_sql", None)
     with pytest.raises(fb.MissingPackageError, match=r"pip install 'forebay\[sql\]'"):

@@ -12,7 +12,7 @@ use datafusion::{
         session_state::{SessionState, SessionStateBuilder},
     },
     logical_expr::{LogicalPlan, ScalarUDF},
-    physical_plan::{ExecutionPlan, ExecutionPlanProperties as _, execute_stream_partitioned},
+    physical_plan::{ExecutionPlan, execute_stream_partitioned},
     prelude::{SessionConfig, SessionContext},
     sql::{
         parser::Statement as DfStatement,
@@ -333,10 +333,10 @@ pub(crate) struct Scope {
     pub(crate) functions: Vec<Arc<ScalarUDF>>,
 }
 
-/// Runs a plan. All partitions run at once, and come in their order, which for a plain scan is the table's.
+/// Runs a plan. All partitions run at once, and come in their order, which for a plain scan is the table's. They run on tasks of
+/// their own: whoever waits for rows can look at signals while an operator computes for long.
 pub(crate) fn run(context: &SessionContext, plan: Arc<dyn ExecutionPlan>) -> Result<Answer> {
     let schema = plan.schema();
-    let ordered = plan.output_partitioning().partition_count();
     let streams = execute_stream_partitioned(plan, context.task_ctx())?;
     let limit = match context.runtime_env().memory_pool.memory_limit() {
         MemoryLimit::Finite(bytes) => bytes,
@@ -345,8 +345,7 @@ pub(crate) fn run(context: &SessionContext, plan: Arc<dyn ExecutionPlan>) -> Res
     let batches = streams
         .into_iter()
         .map(move |stream| stream.map_err(move |error| Error::from(error).with_limit(limit)).boxed());
-    let batches: futures::stream::BoxStream<'static, _> =
-        if ordered == 1 { stream::iter(batches).flatten().boxed() } else { in_order(batches.collect()).boxed() };
+    let batches = in_order(batches.collect()).boxed();
     Ok(Answer { schema, batches })
 }
 
@@ -377,21 +376,26 @@ fn in_order(
         loop {
             let receiver: &mut tokio::sync::mpsc::Receiver<_> = match &mut current {
                 Some(receiver) => receiver,
-                None => current.insert(receivers.next()?),
+                None => match receivers.next() {
+                    Some(next) => current.insert(next),
+                    None => return broken(&mut tasks).await.map(|error| (Err(error), (receivers, None, tasks))),
+                },
             };
             if let Some(batch) = receiver.recv().await {
                 return Some((batch, (receivers, current, tasks)));
             }
             current = None;
-            while let Some(done) = tasks.try_join_next() {
-                if let Err(error) = done
-                    && error.is_panic()
-                {
-                    let broken =
-                        datafusion::common::DataFusionError::Execution("a thread of the query panicked".to_owned());
-                    return Some((Err(broken.into()), (receivers, current, tasks)));
-                }
-            }
         }
     })
+}
+
+/// What went wrong in tasks whose batches were all taken: rows are missing if one of them panicked.
+async fn broken(tasks: &mut tokio::task::JoinSet<()>) -> Option<Error> {
+    while let Some(done) = tasks.join_next().await {
+        if done.is_err_and(|error| error.is_panic()) {
+            let what = "a thread of the query panicked".to_owned();
+            return Some(datafusion::common::DataFusionError::Execution(what).into());
+        }
+    }
+    None
 }
