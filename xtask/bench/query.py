@@ -16,6 +16,7 @@ import forebay as fb
 import numpy as np
 from measure import in_own_process, median
 from report import Report
+from server import options
 
 ROUNDS = 5
 FILTER = "label IN (1, 2, 3) AND score > 0.9"
@@ -186,16 +187,6 @@ def first_batch(url: str) -> float:
     if not (batch["label"] == 37).all() or batch["pixels"].shape != (64, 3, 64, 64):
         raise AssertionError("the batch is another")
     return time.perf_counter() - start
-
-
-def options(endpoint: str) -> dict[str, str]:
-    return {
-        "endpoint": endpoint,
-        "region": "us-east-1",
-        "access_key_id": "bench",
-        "secret_access_key": "bench",
-        "allow_http": "true",
-    }
 
 
 def rows(count: int, seed: int) -> dict[str, Any]:

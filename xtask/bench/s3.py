@@ -19,6 +19,7 @@ from pathlib import Path
 import numpy as np
 from measure import in_own_process, median
 from report import Report
+from server import options
 from source import BATCH, ROW, SCHEMA, SHAPE, Source, check_batch, check_ids
 
 ROUNDS = 5
@@ -54,16 +55,6 @@ def main() -> int:
     tell(report, rounds)
     report.finish()
     return 0
-
-
-def options(endpoint: str) -> dict[str, str]:
-    return {
-        "endpoint": endpoint,
-        "region": "us-east-1",
-        "access_key_id": "bench",
-        "secret_access_key": "bench",
-        "allow_http": "true",
-    }
 
 
 def write(source: Source) -> None:

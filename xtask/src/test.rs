@@ -13,6 +13,9 @@ use std::time::{Duration, Instant};
 const SNIPPETS: &[&str] =
     &["README.md", "docs/python.md", "docs/loading.md", "docs/sql.md", "bindings/python/README.md"];
 
+/// What all steps ask for, the wheel of SQL among them: the tests against servers, and one build of DataFusion for all.
+const FEATURES: [&str; 2] = ["--features", "forebay-sql-python/shared"];
+
 #[derive(clap::Args)]
 pub(crate) struct Args {
     /// Run the tests that take minutes at full length (sets FOREBAY_LONG=1).
@@ -55,11 +58,15 @@ fn deny(repo: &Repo) -> Result<()> {
 }
 
 fn clippy(repo: &Repo) -> Result<()> {
-    shell::run(cargo(repo).args(["clippy", "--release", "--workspace", "--all-targets", "--", "-D", "warnings"]))
+    let mut clippy = cargo(repo);
+    clippy.args(["clippy", "--release", "--workspace", "--all-targets"]).args(FEATURES).args(["--", "-D", "warnings"]);
+    shell::run(&mut clippy)
 }
 
 fn docs(repo: &Repo) -> Result<()> {
-    shell::run(cargo(repo).args(["doc", "--release", "--workspace", "--no-deps"]).env("RUSTDOCFLAGS", "-D warnings"))
+    let mut doc = cargo(repo);
+    doc.args(["doc", "--release", "--workspace", "--no-deps"]).args(FEATURES).env("RUSTDOCFLAGS", "-D warnings");
+    shell::run(&mut doc)
 }
 
 /// The Rust tests, those against the stores of clouds included: fresh servers for each run.
@@ -67,8 +74,7 @@ fn rust(repo: &Repo, args: &Args) -> Result<()> {
     let venv = Venv::with(repo, &[Set::Demo, Set::Test])?;
     let clouds = Clouds::all(repo, &venv)?;
     let mut tests = cargo(repo);
-    tests.args(["test", "--release", "--workspace"]);
-    tests.args(["--features", "forebay-storage/server-tests,forebay-versioning/s3-tests"]);
+    tests.args(["test", "--release", "--workspace"]).args(FEATURES);
     clouds.tell(&mut tests);
     shell::run(long(&mut tests, args))
 }

@@ -1,6 +1,6 @@
 //! Errors, and the Python exceptions that they become: classes of `forebay._errors`.
 
-use std::{any::Any, error::Error as StdError};
+use std::any::Any;
 
 use forebay_format::{DType, Error as FormatError};
 use forebay_gpu::Error as GpuError;
@@ -9,6 +9,8 @@ use forebay_query::Error as QueryError;
 use forebay_storage::Error as StorageError;
 use forebay_versioning::Error as VersionError;
 use pyo3::{exceptions::PyIndexError, prelude::*};
+
+use crate::exceptions::{self, of_format, of_storage, of_version};
 
 /// A result of this crate.
 pub(crate) type Result<T, E = Error> = std::result::Result<T, E>;
@@ -136,99 +138,6 @@ impl Error {
             Self::Internal { .. } | Self::Python(_) => "InternalError",
         }
     }
-
-    /// The first of its causes that is of a type.
-    fn cause<E: StdError + 'static>(&self) -> Option<&E> {
-        let mut cause: Option<&(dyn StdError + 'static)> = Some(self);
-        while let Some(error) = cause {
-            if let Some(found) = error.downcast_ref::<E>() {
-                return Some(found);
-            }
-            cause = error.source();
-        }
-        None
-    }
-
-    /// The operating system's number of an error, wherever it is among the causes.
-    fn errno(&self) -> Option<i32> {
-        let mut cause: Option<&(dyn StdError + 'static)> = Some(self);
-        while let Some(error) = cause {
-            if let Some(io) = error.downcast_ref::<std::io::Error>() {
-                if let Some(number) = io.raw_os_error() {
-                    return Some(number);
-                }
-                // An io error that wraps another shows the inner one's causes, not the inner one.
-                cause = io.get_ref().map(|inner| inner as &(dyn StdError + 'static));
-            } else {
-                cause = error.source();
-            }
-        }
-        None
-    }
-}
-
-fn of_format(error: &FormatError) -> &'static str {
-    match error {
-        FormatError::MalformedId { .. } => "UnknownVersionError",
-        FormatError::UnknownDType { .. } | FormatError::InvalidSchema { .. } => "SchemaError",
-        FormatError::UnknownColumn { .. } => "UnknownColumnError",
-        FormatError::ColumnMismatch { .. } => "DataError",
-        FormatError::Unsupported { .. } => "UnsupportedError",
-        FormatError::Sink(_) => "StorageError",
-        FormatError::Corrupt { .. } | FormatError::Checksum { .. } => "CorruptError",
-        FormatError::Limit { .. } => "DataError",
-        _ => "Error",
-    }
-}
-
-fn of_storage(error: &StorageError) -> &'static str {
-    match error {
-        StorageError::NotFound { .. } => "NotFoundError",
-        StorageError::InvalidUrl { .. }
-        | StorageError::InvalidPath { .. }
-        | StorageError::UnknownOption { .. }
-        | StorageError::InvalidOption { .. } => "ArgumentError",
-        StorageError::NoCredentials { .. }
-        | StorageError::Credentials { .. }
-        | StorageError::Denied { .. }
-        | StorageError::NotPermitted { .. } => "AccessError",
-        StorageError::ReadOnly { .. } => "ReadOnlyError",
-        StorageError::NoListing { .. } | StorageError::NotAtomic { .. } => "UnsupportedError",
-        _ => "StorageError",
-    }
-}
-
-fn of_version(error: &VersionError) -> &'static str {
-    match error {
-        VersionError::NotALake { .. } => "NotFoundError",
-        VersionError::LakeExists { .. }
-        | VersionError::BranchExists { .. }
-        | VersionError::TagExists { .. }
-        | VersionError::TableExists { .. } => "ExistsError",
-        VersionError::UnknownBranch { .. } | VersionError::UnknownTag { .. } | VersionError::UnknownCommit { .. } => {
-            "UnknownVersionError"
-        }
-        VersionError::UnknownTable { .. } => "UnknownTableError",
-        VersionError::InvalidName { .. } | VersionError::Misuse { .. } => "ArgumentError",
-        VersionError::DuplicateKey { .. } => "DataError",
-        VersionError::Conflict { .. }
-        | VersionError::Contention { .. }
-        | VersionError::OutcomeUnknown { .. }
-        | VersionError::Fenced { .. }
-        | VersionError::NotFastForward { .. }
-        | VersionError::Collecting { .. }
-        | VersionError::CalledOff { .. } => "ConflictError",
-        VersionError::Collected { .. } | VersionError::Expired { .. } => "UnknownVersionError",
-        VersionError::NothingToCommit { .. } => "NothingToCommitError",
-        VersionError::Object { source, .. } => match of_format(source) {
-            "DataError" => "CorruptError", // A limit that bytes in the lake break, not the caller's data.
-            class => class,
-        },
-        VersionError::Missing { .. } | VersionError::Inconsistent { .. } => "CorruptError",
-        VersionError::Data(error) => of_format(error),
-        VersionError::Storage(error) => of_storage(error),
-        _ => "Error",
-    }
 }
 
 fn of_loader(error: &LoaderError) -> &'static str {
@@ -258,26 +167,9 @@ fn of_query(error: &QueryError) -> &'static str {
 impl From<Error> for PyErr {
     fn from(error: Error) -> Self {
         match &error {
-            Error::Python(raised) => return Python::attach(|py| raised.clone_ref(py)),
-            Error::Version(VersionError::RowOutOfRange { .. }) => return PyIndexError::new_err(error.to_string()),
-            _ => {}
+            Error::Python(raised) => Python::attach(|py| raised.clone_ref(py)),
+            Error::Version(VersionError::RowOutOfRange { .. }) => PyIndexError::new_err(error.to_string()),
+            _ => exceptions::raised(error.class(), &error),
         }
-        Python::attach(|py| {
-            let (class, message) = (error.class(), error.to_string());
-            let errno =
-                matches!(class, "StorageError" | "NotFoundError" | "AccessError").then(|| error.errno()).flatten();
-            let made =
-                py.import("forebay._errors").and_then(|module| module.getattr(class)).and_then(|class| match errno {
-                    Some(errno) => class.call1((errno, message.as_str())),
-                    None => class.call1((message.as_str(),)),
-                });
-            let made = made.map_or_else(|failed| failed, PyErr::from_value);
-            // What a callable of the user's raised is shown with where it was raised.
-            let raised = error.cause::<PyErr>().map(|raised| raised.clone_ref(py));
-            if raised.is_some() {
-                made.set_cause(py, raised);
-            }
-            made
-        })
     }
 }

@@ -18,6 +18,7 @@ mod batch;
 mod change;
 mod dlpack;
 mod error;
+mod exceptions;
 mod filter;
 mod fork;
 mod gpu;

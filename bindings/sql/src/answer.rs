@@ -11,7 +11,7 @@ use pyo3::{prelude::*, types::PyCapsule};
 
 use crate::{
     error::{Error, Result},
-    wait::runtime,
+    wait::{TICK, check_signals},
 };
 
 type Batches = BoxStream<'static, forebay_sql::Result<RecordBatch>>;
@@ -69,15 +69,15 @@ impl Iterator for Reader {
     type Item = Result<RecordBatch, ArrowError>;
 
     fn next(&mut self) -> Option<Self::Item> {
-        let runtime = match runtime() {
+        let runtime = match forebay_storage::runtime() {
             Ok(runtime) => runtime,
             Err(error) => return Some(Err(ArrowError::ExternalError(error.to_string().into()))),
         };
-        let batch: Result<_, PyErr> = runtime.block_on(async {
+        let batch: Result<_> = runtime.block_on(async {
             loop {
-                match tokio::time::timeout(crate::wait::TICK, self.batches.next()).await {
+                match tokio::time::timeout(TICK, self.batches.next()).await {
                     Ok(batch) => return Ok(batch),
-                    Err(_elapsed) => Python::attach(|py| py.check_signals())?,
+                    Err(_elapsed) => check_signals()?,
                 }
             }
         });

@@ -34,8 +34,8 @@ type Inputs<'py> = (
     Option<usize>,
 );
 
-/// Table, commit, rows, columns, whether they are ordered, whether to shuffle, seed.
-type Chosen<'py> = (String, String, Bound<'py, PyArray1<u64>>, Option<Vec<String>>, bool, bool, u64);
+/// Table, commit, rows (none for all of the table), columns (none for all), whether to shuffle.
+type Chosen<'py> = (String, String, Option<Bound<'py, PyArray1<u64>>>, Option<Vec<String>>, bool);
 
 #[pymethods]
 impl Engine {
@@ -107,8 +107,9 @@ impl Engine {
             (session, done)
         })?;
         let commit = chosen.table.snapshot().id().to_string();
-        let rows = PyArray1::from_vec(py, chosen.rows);
-        Ok((chosen.table.name().to_owned(), commit, rows, chosen.columns, chosen.ordered, chosen.shuffle, chosen.seed))
+        let all = !chosen.ordered && chosen.rows.iter().copied().eq(0..chosen.table.rows());
+        let rows = (!all).then(|| PyArray1::from_vec(py, chosen.rows));
+        Ok((chosen.table.name().to_owned(), commit, rows, chosen.columns, chosen.shuffle))
     }
 }
 

@@ -7,6 +7,8 @@ use forebay_storage::Error as StorageError;
 use forebay_versioning::Error as VersionError;
 use pyo3::prelude::*;
 
+use crate::exceptions::{self, of_version};
+
 /// A result of this crate.
 pub(crate) type Result<T, E = Error> = std::result::Result<T, E>;
 
@@ -77,59 +79,11 @@ fn of_sql(error: &SqlError) -> &'static str {
     }
 }
 
-fn of_version(error: &VersionError) -> &'static str {
-    match error {
-        VersionError::NotALake { .. } => "NotFoundError",
-        VersionError::LakeExists { .. }
-        | VersionError::BranchExists { .. }
-        | VersionError::TagExists { .. }
-        | VersionError::TableExists { .. } => "ExistsError",
-        VersionError::UnknownBranch { .. } | VersionError::UnknownTag { .. } | VersionError::UnknownCommit { .. } => {
-            "UnknownVersionError"
-        }
-        VersionError::UnknownTable { .. } => "UnknownTableError",
-        VersionError::InvalidName { .. } | VersionError::Misuse { .. } => "ArgumentError",
-        VersionError::DuplicateKey { .. } => "DataError",
-        VersionError::Conflict { .. } | VersionError::Contention { .. } | VersionError::OutcomeUnknown { .. } => {
-            "ConflictError"
-        }
-        VersionError::NothingToCommit { .. } => "NothingToCommitError",
-        VersionError::Object { .. } | VersionError::Missing { .. } | VersionError::Inconsistent { .. } => {
-            "CorruptError"
-        }
-        VersionError::Data(error) => match error {
-            forebay_format::Error::UnknownColumn { .. } => "UnknownColumnError",
-            forebay_format::Error::UnknownDType { .. } | forebay_format::Error::InvalidSchema { .. } => "SchemaError",
-            _ => "DataError",
-        },
-        VersionError::Storage(error) => of_storage(error),
-        _ => "Error",
-    }
-}
-
-fn of_storage(error: &StorageError) -> &'static str {
-    match error {
-        StorageError::NotFound { .. } => "NotFoundError",
-        StorageError::InvalidUrl { .. }
-        | StorageError::InvalidPath { .. }
-        | StorageError::UnknownOption { .. }
-        | StorageError::InvalidOption { .. } => "ArgumentError",
-        StorageError::NoCredentials { .. } | StorageError::Denied { .. } | StorageError::NotPermitted { .. } => {
-            "AccessError"
-        }
-        _ => "StorageError",
-    }
-}
-
 impl From<Error> for PyErr {
     fn from(error: Error) -> Self {
-        Python::attach(|py| {
-            if let Error::Python(raised) = &error {
-                return raised.clone_ref(py);
-            }
-            let class = py.import("forebay._errors").and_then(|module| module.getattr(error.class()));
-            let made = class.and_then(|class| class.call1((error.to_string(),)));
-            made.map_or_else(|failed| failed, PyErr::from_value)
-        })
+        match &error {
+            Error::Python(raised) => Python::attach(|py| raised.clone_ref(py)),
+            _ => exceptions::raised(error.class(), &error),
+        }
     }
 }

@@ -1,19 +1,13 @@
 //! `match(column, 'words')` and `bm25(column, 'words')`: what an index of texts says of the rows of the first table of a `FROM`.
 
-use std::{
-    collections::HashMap,
-    hash::{Hash, Hasher},
-    ops::ControlFlow,
-    sync::Arc,
-};
+use std::{collections::HashMap, ops::ControlFlow, sync::Arc};
 
 use arrow::{
     array::{AsArray, BooleanArray, Float32Array},
     datatypes::{DataType, UInt64Type},
 };
 use datafusion::{
-    common::Result as DfResult,
-    logical_expr::{ColumnarValue, ScalarFunctionArgs, ScalarUDF, ScalarUDFImpl, Signature, Volatility},
+    logical_expr::{ColumnarValue, ScalarUDF, Signature, Volatility},
     sql::sqlparser::ast::{
         Expr, Function, FunctionArg, FunctionArgExpr, FunctionArguments, Ident, ObjectNamePart, Query, SetExpr, Value,
         VisitMut, VisitorMut, visit_expressions_mut,
@@ -22,6 +16,7 @@ use datafusion::{
 
 use crate::{
     Error, Result, Session, alter,
+    functions::Scalar,
     parse::function,
     scan::ROW,
     select::{Base, normal, number},
@@ -62,8 +57,7 @@ pub(crate) async fn search(session: &Session, query: &mut Query, scope: &mut Sco
             Some(rows) => rows.clone(),
             None => searched.entry(key).or_insert(Arc::new(index.search(&table, column, &words).await?)).clone(),
         };
-        let signature = Signature::exact(vec![DataType::UInt64], Volatility::Immutable);
-        scope.functions.push(Arc::new(ScalarUDF::from(Matched { name, rows, score, signature })));
+        scope.functions.push(Arc::new(ScalarUDF::from(function_of(name, rows, score))));
     }
     Ok(())
 }
@@ -126,48 +120,16 @@ fn called(expr: &Expr) -> Option<(bool, &[FunctionArg])> {
 }
 
 /// What a search found, as a function of a row's number: whether it was found, or its score, which is 0 if it was not.
-#[derive(Debug)]
-struct Matched {
-    name: String,
-    rows: Arc<HashMap<u64, f32>>,
-    score: bool,
-    signature: Signature,
-}
-
-impl PartialEq for Matched {
-    fn eq(&self, other: &Self) -> bool {
-        self.name == other.name
-    }
-}
-
-impl Eq for Matched {}
-
-impl Hash for Matched {
-    fn hash<H: Hasher>(&self, state: &mut H) {
-        self.name.hash(state);
-    }
-}
-
-impl ScalarUDFImpl for Matched {
-    fn name(&self) -> &str {
-        &self.name
-    }
-
-    fn signature(&self) -> &Signature {
-        &self.signature
-    }
-
-    fn return_type(&self, _: &[DataType]) -> DfResult<DataType> {
-        Ok(if self.score { DataType::Float32 } else { DataType::Boolean })
-    }
-
-    fn invoke_with_args(&self, args: ScalarFunctionArgs) -> DfResult<ColumnarValue> {
-        let rows = args.args[0].to_array(args.number_rows)?;
-        let rows = rows.as_primitive::<UInt64Type>().values();
-        Ok(ColumnarValue::Array(if self.score {
-            Arc::new(Float32Array::from_iter_values(rows.iter().map(|row| self.rows.get(row).copied().unwrap_or(0.0))))
+fn function_of(name: String, rows: Arc<HashMap<u64, f32>>, score: bool) -> Scalar {
+    let signature = Signature::exact(vec![DataType::UInt64], Volatility::Immutable);
+    let returns = if score { DataType::Float32 } else { DataType::Boolean };
+    Scalar::new(name, signature, returns, move |arguments, _, count| {
+        let numbers = arguments[0].to_array(count)?;
+        let found = numbers.as_primitive::<UInt64Type>().values().iter().map(|row| rows.get(row).copied());
+        Ok(ColumnarValue::Array(if score {
+            Arc::new(Float32Array::from_iter_values(found.map(|score| score.unwrap_or(0.0))))
         } else {
-            Arc::new(rows.iter().map(|row| Some(self.rows.contains_key(row))).collect::<BooleanArray>())
+            Arc::new(found.map(|score| Some(score.is_some())).collect::<BooleanArray>())
         }))
-    }
+    })
 }

@@ -21,7 +21,7 @@ use datafusion::{
 };
 use forebay_format::CommitId;
 use forebay_versioning::{At, Lake, Snapshot};
-use futures::{Stream, StreamExt as _, TryStreamExt as _, stream};
+use futures::{FutureExt as _, Stream, StreamExt as _, TryStreamExt as _, future::BoxFuture, stream};
 
 use crate::{
     Error, Input, Parameters, Result, alter,
@@ -160,7 +160,12 @@ impl Session {
     ///
     /// # Errors
     /// Any of [`Error`]; statements before the one that failed stay done, but for those of an open transaction, which is rolled back.
-    pub async fn execute(&mut self, text: &str, given: &Given) -> Result<Outcome> {
+    // Boxed, here and below, so that this crate compiles what runs statements, and not each that calls it.
+    pub fn execute<'a>(&'a mut self, text: &'a str, given: &'a Given) -> BoxFuture<'a, Result<Outcome>> {
+        self.executed(text, given).boxed()
+    }
+
+    async fn executed(&mut self, text: &str, given: &Given) -> Result<Outcome> {
         let mut outcome = Outcome::Changed { what: "NOTHING", rows: 0, commit: None };
         for statement in parse::parse(text)? {
             outcome = match self.run(statement, given).await {
@@ -180,7 +185,11 @@ impl Session {
     ///
     /// # Errors
     /// Any of [`Error`]; [`Error::Unsupported`] if what the query gives are no rows of one table.
-    pub async fn select(&mut self, text: &str, given: &Given) -> Result<select::Chosen> {
+    pub fn select<'a>(&'a mut self, text: &'a str, given: &'a Given) -> BoxFuture<'a, Result<select::Chosen>> {
+        self.selected(text, given).boxed()
+    }
+
+    async fn selected(&mut self, text: &str, given: &Given) -> Result<select::Chosen> {
         let mut statements = parse::parse(text)?;
         match (statements.pop(), statements.is_empty()) {
             (Some(Parsed { what: What::Sql(statement), names, .. }), true) => match *statement {

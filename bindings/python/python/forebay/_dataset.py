@@ -15,7 +15,7 @@ from ._history import Commit
 from ._rows import _describe
 from ._schema import Schema
 from ._sql import Queries
-from ._tables import Tables, _names
+from ._tables import Tables, _names, _visible
 
 DEFAULT_TABLE = "main"
 
@@ -85,11 +85,6 @@ class Dataset(Changes, Queries, Tables):
     def branch_name(self) -> str | None:
         """The branch that commits go to; None for a handle at a tag or commit."""
         return self._handle.session.branch
-
-    @property
-    def tables(self) -> list[str]:
-        """The names of the lake's tables at this commit, sorted."""
-        return self._handle.session.tables()
 
     def table(self, name: str) -> Dataset:
         """Another table of the lake at this commit, with the same handle.
@@ -363,7 +358,7 @@ def open(  # noqa: A001 - forebay.open is meant to read like the built-in
     )
     handle = _Handle(session)
     if table is None:
-        names = session.tables()
+        names = _visible(session)
         table = names[0] if len(names) == 1 else DEFAULT_TABLE
     handle.table(table)
     return Dataset(handle, table)

@@ -404,10 +404,24 @@ class View(Rows):
 def _reopen_view(url: str, access: _forebay.Access, commit: str, table: str, numbers: np.ndarray | None, columns: list[str]) -> View:
     from . import _forebay
 
-    rows = _forebay.Session.open_at(url, access, commit=commit).rows(table)
-    schema = Schema._from_native(rows.schema())
-    view = View(rows, Schema({name: _column(schema, name) for name in columns}))
-    return view if numbers is None else view._select(numbers)
+    return _view(_forebay.Session.open_at(url, access, commit=commit), commit, table, numbers, columns)
+
+
+def _view(
+    session: _forebay.Session, commit: str, table: str, numbers: np.ndarray | None, columns: Iterable[str] | None
+) -> View:
+    """Rows of a table at a commit of a session's lake; all rows without numbers, all columns without names."""
+    import numpy as np
+
+    from . import _forebay
+
+    if session.commit_id != commit:
+        session = _forebay.Session.open_at(session.url, session.access, commit=commit)
+    native = session.rows(table)
+    schema = Schema._from_native(native.schema())
+    if numbers is not None:
+        native = native.select(np.ascontiguousarray(numbers, np.int64))
+    return View(native, schema if columns is None else Schema({name: _column(schema, name) for name in columns}))
 
 
 class ColumnRows:

@@ -7,7 +7,7 @@ from collections.abc import Callable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
 from ._errors import ArgumentError, ClosedError, MissingPackageError, UnsupportedError
-from ._rows import View, _column
+from ._rows import View, _column, _view
 from ._schema import Schema
 from ._tables import Tables
 
@@ -367,11 +367,6 @@ class Lake(Statements, Tables):
         """The URL of the lake, as given."""
         return self._handle.session.url
 
-    @property
-    def tables(self) -> list[str]:
-        """The names of its tables, sorted."""
-        return self._handle.session.tables()
-
     def close(self) -> None:
         """Closes the handle."""
         self._handle.session.close()
@@ -385,7 +380,7 @@ class Lake(Statements, Tables):
 
     def __repr__(self) -> str:
         session = self._handle.session
-        return f"Lake({session.url}, {'closed' if session.closed else ', '.join(session.tables())})"
+        return f"Lake({session.url}, {'closed' if session.closed else ', '.join(self.tables)})"
 
 
 def _package() -> Any:
@@ -446,29 +441,8 @@ def _inputs(
 
 def _select(handle: _Handle, sql: str, inputs: tuple[Any, ...]) -> tuple[View, bool]:
     session = handle.session
-    table, commit, rows, columns, ordered, shuffled, _ = _run(handle, lambda engine: engine.select(sql, inputs))
-    return _view(session, table, commit, rows, columns, ordered), shuffled
-
-
-def _view(
-    session: _forebay.Session,
-    table: str,
-    commit: str,
-    rows: np.ndarray,
-    columns: list[str] | None,
-    ordered: bool,
-) -> View:
-    import numpy as np
-
-    from . import _forebay
-
-    if session.commit_id != commit:
-        session = _forebay.Session.open_at(session.url, session.access, commit=commit)
-    native = session.rows(table)
-    if ordered or len(rows) != len(native) or not np.array_equal(rows, np.arange(len(native), dtype=np.uint64)):
-        native = native.select(rows.astype(np.int64))
-    schema = Schema._from_native(native.schema())
-    return View(native, schema if columns is None else Schema({name: _column(schema, name) for name in columns}))
+    table, commit, rows, columns, shuffled = _run(handle, lambda engine: engine.select(sql, inputs))
+    return _view(session, commit, table, rows, columns), shuffled
 
 
 def _agreed(select: Callable[[], tuple[View, bool]]) -> tuple[View, bool]:

@@ -8,14 +8,17 @@ from typing import TYPE_CHECKING, Any
 from ._changes import _author, _schema
 from ._convert import encode_rows
 from ._errors import ArgumentError, UnknownTableError
-from ._rows import Rows, View, _column
+from ._rows import Rows, View, _view
 from ._schema import Column, Schema
 
 if TYPE_CHECKING:
+    from . import _forebay
     from ._dataset import Dataset, _Handle
 
 #: Before the names of the tables that keep views.
 _PREFIX = "view."
+#: Before the names of those that keep indexes, which SQL makes.
+_INDEX = "index."
 #: Row numbers that are kept in one row.
 _BLOCK = 1 << 20
 #: Bytes of rows that are copied at once.
@@ -29,6 +32,11 @@ class Tables:
 
     if TYPE_CHECKING:
         _handle: _Handle
+
+    @property
+    def tables(self) -> list[str]:
+        """The names of the lake's tables at this commit, sorted, but for those that keep views and indexes."""
+        return _visible(self._handle.session)
 
     def create_table(
         self,
@@ -126,22 +134,13 @@ class Tables:
         """
         import numpy as np
 
-        from . import _forebay
-
-        session = self._handle.session
         if name not in self.views():
             known = ", ".join(self.views()) or "none"
             raise UnknownTableError(f"there is no view '{name}'; there are: {known}")
-        rows, schema = self._handle.table(_PREFIX + name)
-        kept = View(rows, schema)
+        kept = View(*self._handle.table(_PREFIX + name))
         about = kept[0]["about"]
-        if about["commit"] != session.commit_id:
-            session = _forebay.Session.open_at(session.url, session.access, commit=about["commit"])
-        native = session.rows(about["table"])
-        if not about["all"]:
-            native = native.select(np.concatenate(kept["rows"][:]))
-        schema = Schema._from_native(native.schema())
-        return View(native, Schema({column: _column(schema, column) for column in about["columns"]}))
+        numbers = None if about["all"] else np.concatenate(kept["rows"][:])
+        return _view(self._handle.session, about["commit"], about["table"], numbers, about["columns"])
 
     def views(self) -> list[str]:
         """The names of the views at this commit, sorted."""
@@ -197,6 +196,10 @@ def _width(column: Column) -> int:
     free = any(length is None for length in column.shape)
     length = 1 << 16 if free else math.prod(length or 1 for length in column.shape)
     return length * sizes.get(column.dtype, 8)
+
+
+def _visible(session: _forebay.Session) -> list[str]:
+    return [table for table in session.tables() if not table.startswith((_PREFIX, _INDEX))]
 
 
 def _create(

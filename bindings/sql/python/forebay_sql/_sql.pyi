@@ -4,7 +4,7 @@ import numpy as np
 
 __version__: str
 
-_Inputs = tuple[dict[str, Any], dict[str, Any], dict[str, str], int | None]
+_Inputs = tuple[dict[str, Any], dict[str, Any], dict[str, str], int | None, int | None]
 
 class Engine:
     def __init__(
@@ -19,7 +19,7 @@ class Engine:
         author: str,
     ) -> None: ...
     def execute(self, text: str, inputs: _Inputs) -> tuple[str, int, str | None, Answer | None]: ...
-    def select(self, text: str, inputs: _Inputs) -> tuple[str, str, np.ndarray, list[str] | None, bool, bool, int]: ...
+    def select(self, text: str, inputs: _Inputs) -> tuple[str, str, np.ndarray | None, list[str] | None, bool]: ...
 
 class Answer:
     @property

@@ -6,6 +6,7 @@ mod tensor;
 pub(crate) mod vector;
 
 use std::{
+    fmt,
     hash::{Hash, Hasher},
     sync::Arc,
 };
@@ -31,20 +32,30 @@ pub(crate) fn register(context: &SessionContext) {
 }
 
 /// What a function computes: from its arguments, their fields and the number of rows.
-type Call = fn(&[ColumnarValue], &[FieldRef], usize) -> DfResult<ColumnarValue>;
+type Call = dyn Fn(&[ColumnarValue], &[FieldRef], usize) -> DfResult<ColumnarValue> + Send + Sync;
 
 /// A function of rows.
-#[derive(Debug)]
 pub(crate) struct Scalar {
-    name: &'static str,
+    name: String,
     signature: Signature,
     returns: DataType,
-    call: Call,
+    call: Box<Call>,
 }
 
 impl Scalar {
-    fn new(name: &'static str, signature: Signature, returns: DataType, call: Call) -> Self {
-        Self { name, signature, returns, call }
+    pub(crate) fn new(
+        name: impl Into<String>,
+        signature: Signature,
+        returns: DataType,
+        call: impl Fn(&[ColumnarValue], &[FieldRef], usize) -> DfResult<ColumnarValue> + Send + Sync + 'static,
+    ) -> Self {
+        Self { name: name.into(), signature, returns, call: Box::new(call) }
+    }
+}
+
+impl fmt::Debug for Scalar {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_tuple("Scalar").field(&self.name).finish()
     }
 }
 
@@ -64,7 +75,7 @@ impl Hash for Scalar {
 
 impl ScalarUDFImpl for Scalar {
     fn name(&self) -> &str {
-        self.name
+        &self.name
     }
 
     fn signature(&self) -> &Signature {

@@ -47,12 +47,20 @@ def test_a_saved_view_stays_what_it_was(ds):
     chosen = [7, 3, 3, 70]
     ds.save_view("few", ds.select(chosen))
     ds.delete([3, 4, 5])
-    assert ds.views() == ["few"]
+    assert ds.views() == ["few"] and ds.tables == ["main"]
     same(ds.view("few"), chosen)
     again = fb.open(ds.url)
     same(again.view("few"), chosen)
     assert again.log(5)[1].message == "save view few"
     assert again.view("few").commit_id != again.commit_id
+
+
+def test_what_keeps_views_is_no_table_to_choose_from(tmp_path):
+    ds = fb.create(str(tmp_path / "lake"), {"id": "int64"}, table="photos")
+    ds.append({"id": [1, 2]})
+    ds.commit()
+    ds.save_view("few", ds.select([1]))
+    assert fb.open(ds.url).name == "photos"
 
 
 def test_a_view_of_all_rows_and_one_of_none(ds):
