@@ -29,7 +29,7 @@ pub(crate) fn raised(class: &'static str, error: &(dyn StdError + 'static)) -> P
 }
 
 /// The first of an error's causes that is of a type.
-fn cause<E: StdError + 'static>(error: &(dyn StdError + 'static)) -> Option<&E> {
+fn cause<'a, E: StdError + 'static>(error: &'a (dyn StdError + 'static)) -> Option<&'a E> {
     let mut cause = Some(error);
     while let Some(error) = cause {
         if let Some(found) = error.downcast_ref::<E>() {
