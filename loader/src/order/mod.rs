@@ -28,7 +28,7 @@ pub use permute::Key;
 pub use shard::{Shard, Tail};
 pub use weighted::Sampling;
 
-use permute::{Permutation, Purpose};
+use permute::{Permutation, Prepared, Purpose};
 use weighted::Drawn;
 
 /// How the rows of an epoch are mixed.
@@ -138,7 +138,7 @@ pub struct Order {
 enum OrderKind {
     Off,
     Windowed(Box<Windowed>),
-    Global(Permutation),
+    Global(Prepared),
     Drawn(Arc<Drawn>),
 }
 
@@ -170,7 +170,7 @@ impl Order {
             Shuffle::Global => {
                 let key = Key::new(purpose, &[seed, epoch, 1]);
                 let rows_of = Permutation::new(rows, &key, Purpose::Rows, 0, 0);
-                Self { rows, unit_rows: 1, kind: OrderKind::Global(rows_of), samples }
+                Self { rows, unit_rows: 1, kind: OrderKind::Global(Prepared::new(rows_of)), samples }
             }
             Shuffle::Windowed(window) => {
                 // A selection that fits the window has smaller units, down to single rows.
