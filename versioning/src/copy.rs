@@ -17,7 +17,9 @@ use futures::{StreamExt as _, TryStreamExt as _, stream};
 use crate::{
     At, Error, Lake, Pin, Result, Snapshot, commit, epochs,
     lake::now,
-    names, pin,
+    names,
+    pause::pause,
+    pin,
     refs::{self, Head, NewEntry, Outcome},
 };
 
@@ -167,7 +169,7 @@ impl Lake {
                 refs::leave_hint(target.storage(), into, sequence).await;
                 return Ok(());
             }
-            refs::pause(attempt.min(6)).await;
+            pause(attempt.min(6)).await;
         }
         Err(Error::Contention { branch: into.to_owned(), attempts: ATTEMPTS })
     }

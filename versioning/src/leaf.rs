@@ -2,7 +2,7 @@
 //!
 //! Rows keep the identity (leaf, row) that they were first written with: a *leaf* is the fragment of that time. Later
 //! they may lie in another fragment, their *carrier*, which says which rows of which leaves it took over and which
-//! overlays these went through. Versions of a table are compared leaf by leaf.
+//! *edits* these went through: overlays, and files of columns that were added. Versions of a table are compared leaf by leaf.
 
 use std::collections::{BTreeMap, HashMap, HashSet};
 
@@ -24,7 +24,7 @@ pub(crate) struct Piece {
     pub(crate) rows: RowSet,
     /// Those of them that weren't deleted.
     pub(crate) live: RowSet,
-    /// What overlays they went through, in row numbers of the leaf.
+    /// What overlays and files of added columns they went through, in row numbers of the leaf.
     pub(crate) edits: Vec<Edit>,
 }
 
@@ -103,6 +103,10 @@ fn pieces(carrier: usize, fragment: &Fragment, origins: Option<&Origins>) -> Vec
         let (rows, edits) = (origin.rows.clone(), origin.edits.clone());
         let mut piece = Piece { carrier, first, rows, live: RowSet::new(), edits };
         piece.live = piece.rows.subtract(&piece.to_leaf(&fragment.deleted));
+        // A fragment is written as one file: the others brought columns that were added later, with values for all rows.
+        for file in fragment.files.iter().skip(1) {
+            piece.edits.push(Edit { file: file.id, rows: piece.rows.clone(), fields: file.fields.clone() });
+        }
         for overlay in &fragment.overlays {
             let rows = piece.to_leaf(&overlay.rows);
             if !rows.is_empty() {

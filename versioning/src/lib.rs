@@ -42,6 +42,7 @@ mod leaf;
 mod manifest;
 mod merge;
 mod names;
+mod pause;
 mod pin;
 mod read;
 mod refs;
@@ -62,6 +63,8 @@ pub use gc::{GcOptions, GcReport};
 pub use history::{LogEntry, MergeOptions, MergeOutcome, MergeReport};
 pub use lake::{At, Lake};
 pub use merge::{Choice, Clash, Conflict, ConflictKind, Decide, MergeSide, Policy};
+#[doc(hidden)]
+pub use pause::seed_pauses;
 pub use pin::{DEFAULT_LEASE, Pin};
 pub use selection::{Rows, Selection};
 pub use snapshot::Snapshot;

@@ -3,15 +3,14 @@
 //! Entries are numbered without gaps and never deleted, so "entry n exists" is monotone in n and the end is found by
 //! probing, without a listing: from a good hint in one round of two requests.
 
-use std::{collections::HashSet, time::Duration};
+use std::collections::HashSet;
 
 use bytes::Bytes;
 use forebay_format::meta::{Commit, Pointer, RefEntry, RefKind};
 use forebay_storage::{Claim, Storage};
 use futures::{StreamExt as _, TryStreamExt as _, future::try_join_all, stream};
-use rand::RngExt as _;
 
-use crate::{Error, Lake, Result, Snapshot, lake::now, names};
+use crate::{Error, Lake, Result, Snapshot, lake::now, names, pause::pause};
 
 /// The end of a branch's log.
 #[derive(Clone, Debug)]
@@ -209,13 +208,6 @@ pub(crate) async fn claim(storage: &Storage, branch: &str, sequence: u64, new: N
         tracing::warn!(%path, %source, attempt, "a claim's outcome is unknown: asking again");
         pause(attempt).await;
     }
-}
-
-/// Waits a random time up to a bound that doubles with each attempt, from 10 ms to 10 s.
-pub(crate) async fn pause(attempt: u32) {
-    let bound = Duration::from_millis(10 << attempt.min(10)).min(Duration::from_secs(10));
-    let share: f64 = rand::rng().random_range(0.0..1.0);
-    tokio::time::sleep(bound.mul_f64(share)).await;
 }
 
 /// Leaves a hint where a branch's log ends. Losing it costs a reader some requests and nothing else.

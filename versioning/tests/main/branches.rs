@@ -1,7 +1,9 @@
 //! Branches merged, moved and removed; tags removed.
 
-use forebay_format::{ColumnData, OwnedValues, meta::RefKind};
-use forebay_versioning::{At, Choice, Error, Lake, MergeOptions, MergeOutcome, MergeSide, Policy, Rows, Selection};
+use forebay_format::{Column, ColumnData, DType, OwnedValues, meta::RefKind};
+use forebay_versioning::{
+    At, Choice, CompactOptions, Error, Lake, MergeOptions, MergeOutcome, MergeSide, Policy, Rows, Selection,
+};
 
 use crate::support::{all, append, block_on, lake, rows, temporary};
 
@@ -272,5 +274,71 @@ fn a_diff_counts_and_names_what_differs() {
             (4, 3, &["id".to_owned()][..])
         );
         assert!(lake.diff(&branch("exp"), &branch("exp")).await.unwrap().is_empty());
+    });
+}
+
+/// Adds a column `score` to a branch: ten times the `id`, and -1 in rows that others append. Compacts then.
+async fn score(lake: &Lake, name: &str) {
+    let mut transaction = lake.begin(name).await.unwrap();
+    let table = transaction.base().table("main").await.unwrap();
+    let ids = ids(lake, name).await;
+    let scores = |rows: std::ops::Range<u64>| {
+        let scores = ids[rows.start as usize..rows.end as usize].iter().flat_map(|id| (id * 10).to_le_bytes());
+        Ok(ColumnData { rows: rows.count(), values: OwnedValues::Fixed(scores.collect()), validity: None })
+    };
+    let column = Column::new("score", DType::I64, []).unwrap();
+    transaction.add_column_with(&table, column, Some(&number(-1)), scores).await.unwrap();
+    transaction.commit("score", "tester").await.unwrap();
+    compact(lake, name).await;
+}
+
+async fn compact(lake: &Lake, name: &str) {
+    let mut transaction = lake.begin(name).await.unwrap();
+    let table = transaction.base().table("main").await.unwrap();
+    transaction.compact(&table, CompactOptions::default()).await.unwrap();
+    transaction.commit("compact", "tester").await.unwrap();
+}
+
+async fn delete(lake: &Lake, name: &str, row: u64) {
+    let mut transaction = lake.begin(name).await.unwrap();
+    let table = transaction.base().table("main").await.unwrap();
+    transaction.delete(&Selection::new(table, Rows::List([row].into())).unwrap()).unwrap();
+    transaction.commit("delete", "tester").await.unwrap();
+}
+
+async fn scores(lake: &Lake, name: &str) -> Vec<i64> {
+    let table = lake.snapshot(&branch(name)).await.unwrap().table("main").await.unwrap();
+    let OwnedValues::Fixed(bytes) = table.read("score", 0..table.rows()).await.unwrap().values else { panic!() };
+    bytes.chunks_exact(8).map(|score| i64::from_le_bytes(score.try_into().unwrap())).collect()
+}
+
+#[test]
+fn a_row_that_a_merge_brings_back_has_the_values_of_columns_that_were_added_meanwhile() {
+    block_on(async {
+        let (_folder, storage) = temporary();
+        let lake = lake(storage, &[0..3]).await.unwrap();
+        let appended = lake.snapshot(&At::default()).await.unwrap();
+        let created = appended.commit().parents[0].id.cast();
+        // Its rows are the same as main's, and came by another way.
+        lake.create_branch("picked", &At::Commit(created)).await.unwrap();
+        lake.cherry_pick("picked", &At::Commit(appended.id()), &by()).await.unwrap();
+        delete(&lake, "picked", 1).await;
+        score(&lake, "main").await;
+        lake.merge("picked", &At::default(), &by()).await.unwrap();
+        assert_eq!(ids(&lake, "picked").await, [0, 1, 2]);
+        assert_eq!(scores(&lake, "picked").await, [0, 10, 20]);
+    });
+    block_on(async {
+        let (_folder, storage) = temporary();
+        let lake = lake(storage, &[0..3, 3..5]).await.unwrap();
+        lake.create_branch("scored", &At::default()).await.unwrap();
+        compact(&lake, "main").await;
+        delete(&lake, "main", 1).await;
+        set(&lake, "scored", 1, 100).await;
+        score(&lake, "scored").await;
+        let theirs = by().with_policy(Policy::Side(MergeSide::Theirs));
+        lake.merge("main", &branch("scored"), &theirs).await.unwrap();
+        assert_eq!(ids(&lake, "main").await, [0, 100, 2, 3, 4]);
+        assert_eq!(scores(&lake, "main").await, [0, 1000, 20, 30, 40]);
     });
 }
