@@ -1,6 +1,7 @@
 //! What was read is kept, in memory and on a disk that several processes share; whatever happens to it, bytes are right.
 
 use std::fs;
+use std::hash::{DefaultHasher, Hash as _, Hasher as _};
 use std::path::{Path, PathBuf};
 use std::process::Command;
 use std::sync::Arc;
@@ -194,6 +195,60 @@ async fn what_is_known_to_be_read_soon_is_kept_before_what_was_read_last() {
         settled(&storage).await;
     }
     assert!(stats(&storage).disk_hits >= 4, "{:?}", stats(&storage));
+}
+
+/// The most hits that a cache of so many pieces can have: what is read latest goes first, and is not taken in if that is the new one.
+fn most_hits(order: &[u64], room: usize) -> u64 {
+    let (mut held, mut hits) = (Vec::new(), 0);
+    for (now, piece) in order.iter().enumerate() {
+        if held.contains(piece) {
+            hits += 1;
+            continue;
+        }
+        held.push(*piece);
+        if held.len() > room {
+            let until = |piece: &u64| order[now + 1..].iter().position(|other| other == piece).unwrap_or(usize::MAX);
+            let latest = (0..held.len()).max_by_key(|place| until(&held[*place])).unwrap();
+            held.swap_remove(latest);
+        }
+    }
+    hits
+}
+
+#[tokio::test]
+async fn of_shuffled_epochs_that_are_foreseen_as_much_is_found_as_can_be() {
+    let hits = async |order: &[u64], foreseen: bool| {
+        let folder = tempfile::tempdir().unwrap();
+        let (_, storage) = on_disk(folder.path(), "3MiB").await;
+        let range = |piece: &u64| piece * PAGE as u64..(piece + 1) * PAGE as u64;
+        if foreseen {
+            storage.foresee(order.iter().map(|piece| ("data/x", range(piece))));
+        }
+        for piece in order {
+            storage.get_range("data/x", range(piece)).await.unwrap();
+            settled(&storage).await;
+        }
+        stats(&storage).disk_hits
+    };
+    let (mut foreseen, mut oldest_first, mut most) = (0, 0, 0);
+    for seed in 0..3 {
+        let epoch = |epoch: u64| {
+            let mut pieces: Vec<u64> = (0..12).collect();
+            pieces.sort_by_cached_key(|piece| {
+                let mut hasher = DefaultHasher::new();
+                (seed, epoch, piece).hash(&mut hasher);
+                hasher.finish()
+            });
+            pieces
+        };
+        let order: Vec<u64> = (0..6).flat_map(epoch).collect();
+        foreseen += hits(&order, true).await;
+        oldest_first += hits(&order, false).await;
+        // Five pieces and their heads fit into 3 MiB.
+        most += most_hits(&order, 5);
+    }
+    assert!(foreseen * 100 >= most * 95, "{foreseen} hits of {most}; {oldest_first} without foresight");
+    assert!(foreseen * 2 >= oldest_first * 3, "{foreseen} hits of {most}; {oldest_first} without foresight");
 }
 
 /// In a process that one of the tests below started: reads all of the object in changing runs, until it is killed if need be.

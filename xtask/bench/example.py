@@ -1,4 +1,5 @@
-"""`cargo xtask bench order|loader`: results of a Rust program, which prints one JSON object a line, with floors and bars."""
+"""`cargo xtask bench order|loader`: results of a Rust program, which prints one JSON object a line, with floors and bars; for `loader`
+also those of `decode.py`."""
 
 from __future__ import annotations
 
@@ -6,6 +7,7 @@ import argparse
 import json
 import os
 import subprocess
+from pathlib import Path
 
 from report import Report
 
@@ -23,6 +25,10 @@ def main() -> None:
         found = json.loads(line)
         add = report.rate if found["more"] else report.cost
         add(found["case"], found["value"], found["unit"], found["floor"], found["bar"])
+    if report.bench == "loader":
+        from decode import measure
+
+        measure(report, Path(arguments.folder))
     report.finish()
 
 

@@ -10,8 +10,6 @@ use std::path::{Path, PathBuf};
 use std::process::{Command, ExitCode};
 use std::time::Duration;
 
-/// What is added to each request of `bench s3`, and of the part of `bench query` that is about S3.
-const DELAY: Duration = Duration::from_millis(20);
 /// The exit status of a bench that cannot run here; it says why.
 const CANNOT_RUN: u8 = 2;
 
@@ -28,6 +26,9 @@ pub(crate) struct Args {
     /// Work on this many rows instead of the bench's own number, for a quick look.
     #[arg(long)]
     rows: Option<usize>,
+    /// Milliseconds that are added to each request to an S3 server.
+    #[arg(long, default_value_t = 20)]
+    delay: u64,
 }
 
 #[derive(Clone, Copy, clap::ValueEnum)]
@@ -40,7 +41,7 @@ enum Name {
     Versions,
     /// How well epochs are mixed: distinct classes in batches of class-sorted data, beside a uniform permutation.
     Order,
-    /// What epochs cost: bytes fetched beside those delivered, and memory beside the budget.
+    /// What epochs cost: bytes fetched beside those delivered, memory beside the budget, decoding beside libjpeg-turbo.
     Loader,
     /// SQL beside DuckDB, Lance and Deep Lake: filters, groups, joins, vectors; from SQL to a first batch on S3.
     Query,
@@ -69,8 +70,8 @@ pub(crate) fn run(repo: &Repo, args: &Args) -> Result<ExitCode> {
 fn ready(repo: &Repo, args: &Args) -> Result<(Command, Option<Server>)> {
     let venv = Venv::with(repo, &[Set::Demo, Set::Bench])?;
     let wheel = match args.name {
-        // They measure the crate, without Python.
-        Name::Order | Name::Loader => PathBuf::new(),
+        // It measures the crate, without Python.
+        Name::Order => PathBuf::new(),
         _ if args.installed => wheel::built(repo)?,
         _ => wheel::install(repo, &venv)?,
     };
@@ -90,7 +91,8 @@ fn ready(repo: &Repo, args: &Args) -> Result<(Command, Option<Server>)> {
     };
     let mut bench = venv.command("python");
     bench.arg(repo.root.join("xtask").join("bench").join(script));
-    bench.env("PYTHONPATH", repo.root.join("xtask").join("py"));
+    let modules = ["py", "demo"].map(|folder| repo.root.join("xtask").join(folder));
+    bench.env("PYTHONPATH", std::env::join_paths(modules)?);
     bench.arg("--folder").arg(repo.target.join("bench"));
     if args.json {
         bench.arg("--json");
@@ -113,10 +115,10 @@ fn ready(repo: &Repo, args: &Args) -> Result<(Command, Option<Server>)> {
         Name::S3 | Name::Query => {
             let mut server = Server::seaweed(repo, &venv)?;
             server.make_bucket("bench")?;
-            let proxy = Proxy::start(server.address(), DELAY)?;
+            let proxy = Proxy::start(server.address(), Duration::from_millis(args.delay))?;
             bench.env("FOREBAY_BENCH_S3", server.url()).env("FOREBAY_BENCH_S3_DELAYED", proxy.url());
             bench.env("FOREBAY_BENCH_S3_CONTROL", proxy.control().to_string());
-            bench.env("FOREBAY_BENCH_DELAY_MS", DELAY.as_millis().to_string());
+            bench.env("FOREBAY_BENCH_DELAY_MS", args.delay.to_string());
             bench.env("FOREBAY_XTASK", std::env::current_exe()?);
             Some(server)
         }

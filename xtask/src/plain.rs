@@ -19,6 +19,9 @@ pub(crate) struct Args {
     /// How many GETs are in flight at once.
     #[arg(long)]
     connections: usize,
+    /// Keep all that arrives in memory of its own, as who shuffles has to, instead of one reused buffer a connection.
+    #[arg(long)]
+    keep: bool,
 }
 
 /// One GET, a line of standard input: `{"path": "/bucket/key", "start": 0, "end": 100}`.
@@ -42,17 +45,17 @@ struct Outcome {
 pub(crate) fn run(args: &Args) -> Result<ExitCode> {
     let lines = std::io::stdin().lines().collect::<Result<Vec<_>, _>>()?;
     let gets: Vec<Get> = lines.iter().map(|line| serde_json::from_str(line)).collect::<Result<_, _>>()?;
-    println!("{}", serde_json::to_string(&fetch(args.server, &gets, args.connections)?)?);
+    println!("{}", serde_json::to_string(&fetch(args, &gets)?)?);
     Ok(ExitCode::SUCCESS)
 }
 
-fn fetch(server: SocketAddr, gets: &[Get], connections: usize) -> Result<Outcome> {
+fn fetch(args: &Args, gets: &[Get]) -> Result<Outcome> {
     let next = AtomicUsize::new(0);
     let first = Mutex::new(None);
     let start = Instant::now();
     let bytes = std::thread::scope(|scope| {
         let threads: Vec<_> =
-            (0..connections).map(|_| scope.spawn(|| work(server, gets, &next, start, &first))).collect();
+            (0..args.connections).map(|_| scope.spawn(|| work(args, gets, &next, start, &first))).collect();
         threads
             .into_iter()
             .map(|thread| thread.join().map_err(|_| anyhow::anyhow!("a fetching thread ended early"))?)
@@ -63,20 +66,17 @@ fn fetch(server: SocketAddr, gets: &[Get], connections: usize) -> Result<Outcome
     Ok(Outcome { seconds, first_seconds, bytes, requests: gets.len() })
 }
 
-fn work(
-    server: SocketAddr,
-    gets: &[Get],
-    next: &AtomicUsize,
-    start: Instant,
-    first: &Mutex<Option<f64>>,
-) -> Result<u64> {
-    let stream = TcpStream::connect(server)?;
+fn work(args: &Args, gets: &[Get], next: &AtomicUsize, start: Instant, first: &Mutex<Option<f64>>) -> Result<u64> {
+    let stream = TcpStream::connect(args.server)?;
     stream.set_nodelay(true)?;
     let mut reader = BufReader::with_capacity(256 << 10, stream);
-    let mut body = Vec::new();
+    let (mut body, mut kept) = (Vec::new(), Vec::new());
     let mut bytes = 0;
     while let Some(get) = gets.get(next.fetch_add(1, Ordering::Relaxed)) {
-        bytes += one(&mut reader, server, get, &mut body).with_context(|| format!("GET {}", get.path))?;
+        bytes += one(&mut reader, args.server, get, &mut body).with_context(|| format!("GET {}", get.path))?;
+        if args.keep {
+            kept.push(std::mem::take(&mut body));
+        }
         if let Ok(mut first) = first.lock() {
             first.get_or_insert_with(|| start.elapsed().as_secs_f64());
         }
@@ -110,6 +110,10 @@ fn one(reader: &mut BufReader<TcpStream>, server: SocketAddr, get: &Get, body: &
     let length = length.context("no content-length")?;
     if length as u64 != get.end - get.start {
         bail!("{length} bytes where {} were asked for", get.end - get.start);
+    }
+    if body.is_empty() {
+        // Pages that the system zeroed, and nobody again.
+        *body = vec![0; length];
     }
     body.resize(length, 0);
     reader.read_exact(body)?;

@@ -11,6 +11,7 @@ use forebay_loader::{
     Batch, BatchField, Device, HostDevice, LoaderOptions, Next, OnFault, Pixels, Verify,
     order::{Course, Sampling, Shuffle, Stop, Tail, Window},
 };
+use forebay_storage::Storage;
 use forebay_versioning::Selection;
 use pyo3::{prelude::*, types::PyDict};
 
@@ -137,7 +138,7 @@ type PlainMix = (Vec<f64>, String, u64);
 /// Draws in plain types: weights, whether rows come again, and the rows of an epoch.
 type PlainSampling = (Vec<f64>, bool, Option<u64>);
 
-/// A shuffle in plain types: its name, lanes, window and unit bytes.
+/// A shuffle in plain types: its name, lanes (or the rows of a buffer), window and unit bytes.
 type PlainShuffle = (String, u32, u32, u64);
 
 /// A column of a batch in plain types: its name, dtype, shape (None is free) and whether it is decoded or transformed.
@@ -147,6 +148,7 @@ fn shuffle((name, lanes, window, unit_bytes): PlainShuffle) -> Result<Shuffle> {
     match name.as_str() {
         "off" => Ok(Shuffle::Off),
         "global" => Ok(Shuffle::Global),
+        "buffer" => Ok(Shuffle::Buffer(lanes)),
         "windowed" => Ok(Shuffle::Windowed(Window { lanes, window, unit_bytes })),
         other => Err(Error::argument(format!("there is no shuffle '{other}'"))),
     }
@@ -323,7 +325,8 @@ impl Loader {
         })?;
         let (columns, device) = (open.columns.clone(), open.device.clone());
         let seeds = self.sample_seeds.then(|| open.loader.order(epoch));
-        Ok(Batches { columns, device, seeds, inner: Owned::new(Mutex::new(Some(batches))) })
+        let storages = open.loader.storages();
+        Ok(Batches { columns, device, storages, seeds, inner: Owned::new(Mutex::new(Some(batches))) })
     }
 }
 
@@ -338,6 +341,8 @@ type Taken<'py> = (Vec<Delivered<'py>>, Vec<(u64, u64)>);
 pub(crate) struct Batches {
     columns: Vec<Column>,
     device: Option<Cuda>,
+    /// Where the rows are, for their counts.
+    storages: Vec<Storage>,
     /// Where the seeds of samples come from, if they are delivered.
     seeds: Option<Course>,
     /// None once closed.
@@ -409,6 +414,7 @@ impl Batches {
 impl Batches {
     fn to_dict<'py>(&self, py: Python<'py>, stats: forebay_loader::Stats) -> Result<Bound<'py, PyDict>> {
         let dict = report::stats(py, stats)?;
+        dict.set_item("storage", report::storages(py, &self.storages)?)?;
         if let Some(cuda) = &self.device {
             let cache = cuda.caching.as_ref().map(|caching| caching.cache_stats());
             dict.set_item("device", gpu::stats(py, &cuda.device.stats(), cache.as_ref())?)?;

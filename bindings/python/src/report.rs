@@ -1,6 +1,7 @@
 //! What a loader says about itself, as dicts.
 
 use forebay_loader::{Fault, Remedy, State, Stats};
+use forebay_storage::Storage;
 use pyo3::{prelude::*, types::PyDict};
 
 use crate::error::Result;
@@ -34,6 +35,56 @@ pub(crate) fn stats(py: Python<'_>, stats: Stats) -> Result<Bound<'_, PyDict>> {
         routes.set_item(column, route.name())?;
     }
     dict.set_item("routes", routes)?;
+    Ok(dict)
+}
+
+/// What each storage has read in this process so far, by its URL.
+pub(crate) fn storages<'py>(py: Python<'py>, storages: &[Storage]) -> Result<Bound<'py, PyDict>> {
+    let all = PyDict::new(py);
+    for storage in storages {
+        all.set_item(storage.url(), self::storage(py, &storage.stats())?)?;
+    }
+    Ok(all)
+}
+
+fn storage<'py>(py: Python<'py>, stats: &forebay_storage::Stats) -> Result<Bound<'py, PyDict>> {
+    let dict = PyDict::new(py);
+    dict.set_item("requests", stats.requests)?;
+    dict.set_item("bytes", stats.bytes)?;
+    dict.set_item("retries", stats.retries)?;
+    dict.set_item("throttled", stats.throttled)?;
+    dict.set_item("timeouts", stats.timeouts)?;
+    dict.set_item("hedges", stats.hedges)?;
+    dict.set_item("hedges_won", stats.hedges_won)?;
+    dict.set_item("hedged_bytes", stats.hedged_bytes)?;
+    dict.set_item("fell_back", stats.fell_back)?;
+    dict.set_item("limit", stats.limit)?;
+    dict.set_item("in_flight", stats.in_flight)?;
+    dict.set_item("pace", stats.pace)?;
+    let cache = stats.cache.as_ref().map(|stats| {
+        let dict = PyDict::new(py);
+        dict.set_item("memory_hits", stats.memory_hits)?;
+        dict.set_item("disk_hits", stats.disk_hits)?;
+        dict.set_item("misses", stats.misses)?;
+        dict.set_item("hit_bytes", stats.hit_bytes)?;
+        dict.set_item("stored", stats.stored)?;
+        dict.set_item("evicted", stats.evicted)?;
+        dict.set_item("damaged", stats.damaged)?;
+        dict.set_item("not_stored", stats.not_stored)?;
+        Ok::<_, PyErr>(dict)
+    });
+    dict.set_item("cache", cache.transpose()?)?;
+    let mirror = |stats: &forebay_storage::MirrorStats| {
+        let dict = PyDict::new(py);
+        dict.set_item("url", &stats.url)?;
+        dict.set_item("reads", stats.reads)?;
+        dict.set_item("failures", stats.failures)?;
+        dict.set_item("distrusted", stats.distrusted)?;
+        dict.set_item("healthy", stats.healthy)?;
+        dict.set_item("latency", stats.latency.map(|latency| latency.as_secs_f64()))?;
+        Ok::<_, PyErr>(dict)
+    };
+    dict.set_item("mirrors", stats.mirrors.iter().map(mirror).collect::<Result<Vec<_>, _>>()?)?;
     Ok(dict)
 }
 

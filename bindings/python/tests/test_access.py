@@ -6,6 +6,7 @@ import functools
 import http.server
 import os
 import pickle
+import signal
 import threading
 import time
 import uuid
@@ -16,6 +17,7 @@ from typing import Any
 import forebay as fb
 import numpy as np
 import pytest
+from conftest import images
 
 
 class Files(http.server.SimpleHTTPRequestHandler):
@@ -69,6 +71,68 @@ def test_a_lake_on_a_web_server_is_read_and_never_written(site: tuple[str, Path]
         ds.branches()
     with pytest.raises(FileNotFoundError):
         fb.open(f"{url}/no-such-lake")
+
+
+def test_a_loader_says_what_its_storage_did(site: tuple[str, Path]) -> None:
+    url, folder = site
+    with fb.create(folder / "lake", {"image": "uint8[3,16,16]", "id": "int64"}) as made:
+        made.append({"image": np.zeros((40, 3, 16, 16), np.uint8), "id": np.arange(40)})
+        made.commit("some")
+        local = made.numpy(batch_size=16)
+        list(local)
+    assert list(local.stats()["storage"]) == [made.url] and local.stats()["storage"][made.url]["cache"] is None
+    ds = fb.open(f"{url}/lake", cache={"memory": "64MiB"})
+    loader = ds.numpy(batch_size=16, shuffle=True)
+    list(loader)
+    first = loader.stats()["storage"][f"{url}/lake"]
+    list(loader)
+    second = loader.stats()["storage"][f"{url}/lake"]
+    assert first["requests"] == second["requests"] > 0, "the second epoch came from the cache"
+    assert first["bytes"] >= 40 * 776 and first["cache"]["misses"] > 0
+    assert second["cache"]["memory_hits"] > first["cache"]["memory_hits"] and second["cache"]["hit_bytes"] >= 40 * 776
+    assert [first[name] for name in ("retries", "throttled", "timeouts", "in_flight", "fell_back")] == [0] * 5
+    assert first["limit"] > 0 and first["pace"] is None and [mirror["url"] for mirror in first["mirrors"]] == [f"{url}/lake"]
+
+
+def test_a_loading_process_that_is_killed_leaves_nothing_behind(site: tuple[str, Path]) -> None:
+    url, folder = site
+    pixels = images(300)
+    with fb.create(folder / "lake", {"image": "uint8[3,16,16]", "id": "int64"}) as made:
+        for start in range(0, 300, 50):  # Several files, and so several requests and pieces.
+            made.append({"image": pixels[start : start + 50], "id": np.arange(start, start + 50)})
+            made.commit("some")
+    cache = {"dir": str(folder / "cache"), "size": 150_000}
+
+    def shared() -> set[str]:
+        """What lies in shared memory, but for what other Python programs may put there."""
+        names = os.listdir("/dev/shm") if os.path.isdir("/dev/shm") else []
+        return {name for name in names if not name.startswith(("torch_", "psm_", "sem.", "pym-"))}
+
+    before = shared()
+
+    def epoch() -> None:
+        seen = []
+        for batch in fb.open(f"{url}/lake", cache=cache).numpy(batch_size=16, shuffle=True, seed=1):
+            assert (batch["image"] == pixels[batch["id"]]).all()
+            seen += batch["id"].tolist()
+        assert sorted(seen) == list(range(300))
+
+    moments = np.random.default_rng(5)
+    for _ in range(100 if os.environ.get("FOREBAY_LONG") else 10):
+        child = os.fork()
+        if child == 0:
+            try:
+                while True:
+                    epoch()
+            finally:
+                os._exit(1)  # Only a wrong batch gets here.
+        time.sleep(moments.uniform(0, 0.5))
+        os.kill(child, signal.SIGKILL)
+        assert os.waitpid(child, 0)[1] == signal.SIGKILL
+        epoch()
+        files = [path for path in (folder / "cache").rglob("*") if path.is_file()]
+        assert 0 < sum(path.stat().st_size for path in files) <= 150_000
+        assert shared() <= before
 
 
 def test_what_a_credentials_callable_raises_or_gives_wrong_is_shown(tmp_path: Path) -> None:

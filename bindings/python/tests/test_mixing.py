@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import io
+import json
 import pickle
 import threading
 from collections import Counter
@@ -194,6 +195,66 @@ def test_packed_sequences_are_whole_and_apart(sentences: fb.Dataset, kind: str, 
             assert end > start and len(set(segment.reshape(-1)[start:end])) == 1 and start // length == (end - 1) // length
         # Longest first, each into the first row with room: no two rows are half empty.
         assert ((segment > 0).sum(1) * 2 <= length).sum() <= 1
+
+
+@pytest.mark.parametrize("kind", ["pytorch", "numpy"])
+@pytest.mark.parametrize("collate", [{}, {"tokens": fb.Pad(-1, multiple=4)}, {"tokens": fb.Pack(8)}, {"tokens": fb.Pack(5)}])
+def test_batches_hold_at_most_so_many_tokens_and_resume_within_a_window(sentences: fb.Dataset, kind: str, collate: dict[str, Any]) -> None:
+    def make(**options: Any) -> Any:
+        options = {"batch_size": 6, "shuffle": True, "seed": 8, "buckets": fb.Tokens("tokens", 40, window=4), "collate": collate, **options}
+        return getattr(sentences, kind)(**options)
+
+    def batches(loader: Any, steps: int | None = None) -> list[list[int]]:
+        found = []
+        for step, batch in enumerate(loader, 1):
+            ids = batch["id"].tolist()
+            tokens = batch["tokens"]
+            if isinstance(collate.get("tokens"), fb.Pack):
+                segment = np.asarray(batch["tokens_segment"])
+                assert sorted(np.asarray(tokens)[segment > 0].tolist()) == sorted(i * 100 + token for i in ids for token in range(i % 9 + 1))
+                assert segment.size <= 40
+            elif collate:
+                assert tokens.shape[0] * tokens.shape[1] <= 40
+            else:
+                assert max(i % 9 + 1 for i in ids) * len(ids) <= 40
+                assert all(tokens.row(place).tolist() == [i * 100 + token for token in range(i % 9 + 1)] for place, i in enumerate(ids))
+            found.append(ids)
+            if step == steps:
+                break
+        return found
+
+    whole = batches(make())
+    assert sorted(sum(whole, [])) == list(range(60)) and len({len(batch) for batch in whole}) > 1
+    for steps in range(1, len(whole)):
+        loader = make()
+        begun = batches(loader, steps)
+        rest = make()
+        rest.load_state_dict(json.loads(json.dumps(loader.state_dict())))
+        assert begun + batches(rest) == whole
+    ranks = [sum(batches(make(rank=rank, world_size=3)), []) for rank in range(3)]
+    assert sorted(sum(ranks, [])) == list(range(60))
+    with pytest.raises(TypeError, match="depends on the lengths"):
+        len(make())
+    with pytest.raises(fb.DataError, match="raise the budget"):
+        list(make(buckets=fb.Tokens("tokens", 4)))
+    with pytest.raises(fb.ArgumentError, match="at least 1"):
+        fb.Tokens("tokens", 0)
+
+
+def test_packing_over_a_window_fills_rows_better_than_packing_each_batch(tmp_path: Any) -> None:
+    lengths = np.random.default_rng(3).integers(1, 130, 2000)
+    ds = fb.create(str(tmp_path / "texts"), {"tokens": "int32[?]"})
+    ds.append({"tokens": [np.full(length, number, np.int32) for number, length in enumerate(lengths)]})
+    ds.commit("texts")
+
+    def filled(**options: Any) -> float:
+        batches = list(ds.numpy(shuffle=True, collate={"tokens": fb.Pack(128)}, **options))
+        segments = [batch["tokens_segment"] for batch in batches]
+        assert sum(int((segment > 0).sum()) for segment in segments) == lengths.sum()
+        return lengths.sum() / sum(segment.size for segment in segments)
+
+    alone, together = filled(batch_size=16), filled(batch_size=16, buckets=fb.Tokens("tokens", 1024, window=32))
+    assert alone < 0.9 < 0.97 < together
 
 
 @pytest.mark.parametrize("threads", [None, 0, 3])

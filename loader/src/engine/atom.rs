@@ -78,6 +78,11 @@ impl Atom {
         self.raw + if self.in_place { 0 } else { self.stored.end - self.stored.start }
     }
 
+    /// Whether another one lies right behind it.
+    pub(crate) fn adjoins(&self, next: &Self) -> bool {
+        self.stored.end == next.stored.start
+    }
+
     /// Checks and decodes stored bytes that aren't in place.
     pub(crate) fn decode(&self, file: &OpenFile, position: usize, stored: &[u8]) -> Result<Vec<u8>> {
         let index = &file.index().columns()[position];

@@ -14,7 +14,10 @@ use crossbeam_channel::Sender;
 use forebay_format::FieldId;
 use forebay_storage::Storage;
 use forebay_versioning::{Location, OpenFile, Table};
-use tokio::{runtime::Handle, sync::Semaphore};
+use tokio::{
+    runtime::Handle,
+    sync::{Semaphore, watch},
+};
 
 use super::{
     Job, Shared,
@@ -73,6 +76,10 @@ pub(crate) struct Foreseen {
 
 /// The most bytes of one request for several atoms.
 const EXTENT: u64 = 8 << 20;
+/// Chunks start at multiples of this, behind zeros.
+const PADDING: u64 = 4096;
+/// Padding is read along with at least so many times its bytes.
+const PADDING_SHARE: u64 = 64;
 /// How long to wait before looking again whether the epoch was cancelled.
 const TICK: Duration = Duration::from_millis(200);
 
@@ -87,6 +94,7 @@ impl Feeder {
             requests: Semaphore::new(
                 job.options.io_concurrency.saturating_mul(LATER as usize).min(Semaphore::MAX_PERMITS),
             ),
+            urgent: watch::Sender::new(0),
             decoders: Semaphore::new(decoders),
         };
         let files = vec![vec![None; job.sources.files()]; job.columns.len()];
@@ -381,7 +389,9 @@ impl Feeder {
             // A block that is kept for rows to come keeps no memory but its own.
             let share = self.cache.wanted_whole(&atom.key);
             match parts.last_mut() {
-                Some(part) if share && shared => part.push((atom, slot)),
+                Some(part) if share && shared && part.last().is_some_and(|(last, _)| last.adjoins(&atom)) => {
+                    part.push((atom, slot));
+                }
                 _ => parts.push(vec![(atom, slot)]),
             }
             shared = share;
@@ -399,6 +409,9 @@ impl Feeder {
             urgent,
         };
         self.shared.requested.fetch_add(1, Ordering::SeqCst);
+        if urgent {
+            self.limits.urgent.send_modify(|count| *count += 1);
+        }
         self.runtime.spawn(extent.run(self.job.clone(), self.shared.clone(), self.limits.clone()));
         Ok(Some(()))
     }
@@ -490,15 +503,21 @@ fn indexes_of(table: &Table, files: &[(usize, FieldId)]) -> Vec<String> {
     fragments.flat_map(|fragment| &fragment.files).map(|file| format!("the index of data/{}", file.id)).collect()
 }
 
+/// Whether what lies between these bytes and what begins behind them is the padding between two chunks, and worth reading for a
+/// request less.
+fn is_padding(read: Range<u64>, next: u64) -> bool {
+    next == read.end.next_multiple_of(PADDING) && (next - read.end) * PADDING_SHARE <= read.end - read.start
+}
+
 /// Puts neighbours of one file together. The atoms are sorted by fragment and place. What lies in a gap between two may
-/// be held already or be another rank's, so gaps are not bridged.
+/// be held already or be another rank's, so no gaps are bridged but the padding between two chunks.
 fn coalesce(atoms: Vec<Atom>) -> Vec<Vec<Atom>> {
     let mut extents: Vec<Vec<Atom>> = Vec::new();
     for atom in atoms {
         if let Some(extent) = extents.last_mut()
             && let Some((first, last)) = extent.first().zip(extent.last())
             && last.key.fragment == atom.key.fragment
-            && last.stored.end == atom.stored.start
+            && (last.adjoins(&atom) || is_padding(first.stored.start..last.stored.end, atom.stored.start))
             && atom.stored.end - first.stored.start <= EXTENT
         {
             extent.push(atom);
@@ -531,10 +550,17 @@ mod tests {
             atom(0, 211, EXTENT - 1),
             atom(0, 210 + EXTENT, 10),
             atom(1, 220 + EXTENT, 10),
+            atom(1, PADDING * 9_000 - 650, 640),
+            atom(1, PADDING * 9_000, 10),
+            atom(1, PADDING * 10_000 - 649, 639),
+            atom(1, PADDING * 10_000, 10),
         ];
         let starts: Vec<Vec<u32>> =
             coalesce(atoms.clone()).iter().map(|extent| extent.iter().map(|atom| atom.key.block).collect()).collect();
         let blocks: Vec<u32> = atoms.iter().map(|atom| atom.key.block).collect();
-        assert_eq!(starts, [blocks[..3].to_vec(), blocks[3..4].to_vec(), blocks[4..5].to_vec(), blocks[5..].to_vec()]);
+        assert_eq!(
+            starts,
+            [&blocks[..3], &blocks[3..4], &blocks[4..5], &blocks[5..6], &blocks[6..8], &blocks[8..9], &blocks[9..]]
+        );
     }
 }

@@ -1,13 +1,14 @@
 //! Brings blocks into the arena.
 
 use std::{
+    iter,
     ops::Range,
     sync::{Arc, Mutex, PoisonError, atomic::Ordering},
 };
 
 use forebay_storage::Storage;
 use forebay_versioning::OpenFile;
-use tokio::sync::Semaphore;
+use tokio::sync::{Semaphore, SemaphorePermit, watch};
 
 use super::{
     Job, Shared,
@@ -42,21 +43,41 @@ pub(crate) struct Extent {
 /// Neighbouring atoms that share memory: it is free again when the last of their rows was delivered.
 pub(crate) type Part = Vec<(Atom, Arc<Slot>)>;
 
+/// The bytes between two parts.
+fn gap(part: &Part, next: &Part) -> usize {
+    let (end, start) = (part.last().map(|(atom, _)| atom.stored.end), next.first().map(|(atom, _)| atom.stored.start));
+    start.zip(end).map_or(0, |(start, end)| start.saturating_sub(end) as usize)
+}
+
 /// An atom that arrived damaged: its part, and its place in that.
 type Bad = (usize, usize);
 
 /// Who may fetch and decode at once.
 #[derive(Debug)]
 pub(crate) struct Limits {
-    /// Requests in flight. One of the first batch takes one permit, any other one [`LATER`]; who asks first is served
-    /// first, so that others wait until the first batch needs less than all.
+    /// Requests in flight. One of the first batch takes one permit, any other one [`LATER`].
     pub(crate) requests: Semaphore,
+    /// Requests of the first batch that weren't answered yet. The others, which are large, wait until there are none.
+    pub(crate) urgent: watch::Sender<usize>,
     /// Threads that decode.
     pub(crate) decoders: Semaphore,
 }
 
 /// How many requests of the first batch, which are small, may be in flight for one of the others.
 pub(crate) const LATER: u32 = 2;
+
+impl Limits {
+    /// Waits until a request may be sent.
+    async fn turn(&self, urgent: bool) -> Option<SemaphorePermit<'_>> {
+        if !urgent {
+            // Its sender is here, so it goes on.
+            let _ = self.urgent.subscribe().wait_for(|count| *count == 0).await;
+        }
+        // The semaphores are never closed.
+        self.requests.acquire_many(if urgent { 1 } else { LATER }).await.ok()
+    }
+}
+
 impl Extent {
     /// Fetches, decodes and hands over, or hands over why not.
     pub(crate) async fn run(self, job: Arc<Job>, shared: Arc<Shared>, limits: Arc<Limits>) {
@@ -68,6 +89,9 @@ impl Extent {
             _ = stop.wait_for(|stop| *stop) => return,
             brought = work => brought,
         };
+        if this.urgent {
+            limits.urgent.send_modify(|count| *count -= 1);
+        }
         if let Err(error) = brought {
             let failure = Failure::new(error);
             for (_, slot) in this.parts.iter().flatten() {
@@ -85,16 +109,21 @@ impl Extent {
         let mut buffers = Vec::with_capacity(self.parts.len());
         let mut stored = None;
         if self.file.map().is_none() {
-            // The semaphores are never closed.
-            let _permit = limits.requests.acquire_many(if self.urgent { 1 } else { LATER }).await;
+            let _turn = limits.turn(self.urgent).await;
             shared.counters.requests.fetch_add(1, Ordering::Relaxed);
             let (storage, path) = (&self.storage, self.file.path());
             if in_place {
                 for part in &self.parts {
                     buffers.push(job.device.arena(raw(part))?);
                 }
-                let memory = buffers.iter_mut().map(|buffer| buffer.bytes_mut()).collect();
-                let read = storage.read_into(path, self.range.start, memory).await;
+                // What lies between two parts is read and dropped.
+                let mut padding: Vec<Vec<u8>> =
+                    self.parts.windows(2).map(|two| vec![0; gap(&two[0], &two[1])]).collect();
+                let mut padding = padding.iter_mut();
+                let memory = buffers
+                    .iter_mut()
+                    .flat_map(|buffer| iter::once(buffer.bytes_mut()).chain(padding.next().map(Vec::as_mut_slice)));
+                let read = storage.read_into(path, self.range.start, memory.collect()).await;
                 read.map_err(|source| self.error(&self.rows, source.into()))?;
             } else {
                 let got = storage.get_ranges(path, std::slice::from_ref(&self.range)).await;
@@ -142,7 +171,7 @@ impl Extent {
                 stored.into()
             }
             None => {
-                let _permit = limits.requests.acquire_many(LATER).await;
+                let _turn = limits.turn(self.urgent).await;
                 let got = self.storage.get_ranges(self.file.path(), std::slice::from_ref(&atom.stored)).await;
                 let mut got = got.map_err(|source| self.error(&atom.rows, source.into()))?;
                 got.pop().unwrap_or_default()

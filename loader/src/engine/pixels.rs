@@ -9,7 +9,9 @@ use std::{
     },
 };
 
-use image::{DynamicImage, ImageDecoder as _, ImageFormat, ImageReader, Limits};
+use image::{
+    DynamicImage, GrayImage, ImageDecoder as _, ImageFormat, ImageReader, Limits, RgbImage, metadata::Orientation,
+};
 use zune_jpeg::{
     JpegDecoder,
     zune_core::{bytestream::ZCursor, colorspace::ColorSpace, options::DecoderOptions},
@@ -72,7 +74,15 @@ fn decode_jpeg(bytes: &[u8], pixels: Pixels) -> Result<Decoded, String> {
     decoder.set_options(options.set_strict_mode(true));
     let mut raw = vec![0; height as usize * width as usize * pixels.channels() as usize];
     decoder.decode_into(&mut raw).map_err(|error| error.to_string())?;
-    Ok(Decoded { height, width, bytes: raw })
+    let orientation = decoder.exif().and_then(|exif| Orientation::from_exif_chunk(exif));
+    if matches!(orientation, None | Some(Orientation::NoTransforms)) {
+        return Ok(Decoded { height, width, bytes: raw });
+    }
+    let image = match pixels {
+        Pixels::Rgb => RgbImage::from_raw(width, height, raw).map(DynamicImage::from),
+        Pixels::Grey => GrayImage::from_raw(width, height, raw).map(DynamicImage::from),
+    };
+    Ok(upright(image.ok_or("it has other pixels than its header says")?, orientation, pixels))
 }
 
 fn decode_other(bytes: &[u8], format: ImageFormat, pixels: Pixels) -> Result<Decoded, String> {
@@ -80,15 +90,24 @@ fn decode_other(bytes: &[u8], format: ImageFormat, pixels: Pixels) -> Result<Dec
     let mut limits = Limits::no_limits();
     limits.max_alloc = Some(16 * MAX_PIXELS);
     reader.limits(limits);
-    let decoder = reader.into_decoder().map_err(|error| error.to_string())?;
+    let mut decoder = reader.into_decoder().map_err(|error| error.to_string())?;
     let (width, height) = decoder.dimensions();
     check_size(height, width)?;
+    // Metadata that can't be read says nothing about the picture.
+    let orientation = decoder.orientation().ok();
     let image = DynamicImage::from_decoder(decoder).map_err(|error| error.to_string())?;
+    Ok(upright(image, orientation, pixels))
+}
+
+/// An image as its Exif metadata says that it is to be seen.
+fn upright(mut image: DynamicImage, orientation: Option<Orientation>, pixels: Pixels) -> Decoded {
+    image.apply_orientation(orientation.unwrap_or(Orientation::NoTransforms));
+    let (width, height) = (image.width(), image.height());
     let bytes = match pixels {
         Pixels::Rgb => image.into_rgb8().into_raw(),
         Pixels::Grey => image.into_luma8().into_raw(),
     };
-    Ok(Decoded { height, width, bytes })
+    Decoded { height, width, bytes }
 }
 
 fn check_size(height: u32, width: u32) -> Result<(), String> {
@@ -219,6 +238,49 @@ mod tests {
             assert!(most.unwrap() <= if format == ImageFormat::Jpeg { 40 } else { 0 }, "{format:?}: {most:?}");
             let grey = decode(&encoded(format), Pixels::Grey).unwrap();
             assert_eq!(grey.bytes.len(), 30 * 40);
+        }
+    }
+
+    /// A JPEG with an orientation in its Exif metadata.
+    fn turned(orientation: u8) -> Vec<u8> {
+        let mut exif = b"Exif\0\0MM\0\x2a\0\0\0\x08\0\x01\x01\x12\0\x03\0\0\0\x01\0".to_vec();
+        exif.extend([orientation, 0, 0, 0, 0, 0, 0]);
+        let mut bytes = encoded(ImageFormat::Jpeg);
+        let mut segment = vec![0xff, 0xe1];
+        segment.extend((exif.len() as u16 + 2).to_be_bytes());
+        segment.extend(exif);
+        bytes.splice(2..2, segment);
+        bytes
+    }
+
+    #[test]
+    fn photos_come_upright() {
+        for pixels in [Pixels::Rgb, Pixels::Grey] {
+            let flat = decode(&encoded(ImageFormat::Jpeg), pixels).unwrap();
+            let channels = pixels.channels() as usize;
+            let at = |image: &Decoded, y: usize, x: usize| {
+                let start = (y * image.width as usize + x) * channels;
+                image.bytes[start..start + channels].to_vec()
+            };
+            assert_eq!(decode(&turned(1), pixels).unwrap().bytes, flat.bytes);
+            for orientation in 2..=8 {
+                let image = decode(&turned(orientation), pixels).unwrap();
+                let (height, width) = if orientation < 5 { (30, 40) } else { (40, 30) };
+                assert_eq!((image.height, image.width), (height, width), "orientation {orientation}");
+                for (y, x) in [(0, 0), (3, 7), (29, 0), (11, 29)] {
+                    // Where the pixel of a row and column of the stored picture is seen, as the standard words it.
+                    let (seen_y, seen_x) = match orientation {
+                        2 => (y, 39 - x),
+                        3 => (29 - y, 39 - x),
+                        4 => (29 - y, x),
+                        5 => (x, y),
+                        6 => (x, 29 - y),
+                        7 => (39 - x, 29 - y),
+                        _ => (39 - x, y),
+                    };
+                    assert_eq!(at(&image, seen_y, seen_x), at(&flat, y, x), "orientation {orientation}");
+                }
+            }
         }
     }
 

@@ -15,22 +15,26 @@ use super::support::{Cell, Model, column, folder, host, memory, table};
 
 const ROWS: usize = 40;
 
-fn picture(row: usize) -> RgbImage {
+pub(crate) fn picture(row: usize) -> RgbImage {
     let (width, height) = (10 + row as u32 % 7, 8 + row as u32 % 5);
     RgbImage::from_fn(width, height, |x, y| image::Rgb([x as u8 * 9, y as u8 * 11, (row * 5) as u8]))
 }
 
-/// Images of sizes and formats of their own; row 13 holds bytes that are none.
-fn model() -> Model {
-    let mut model = Model::random(vec![column("id", DType::I64, &[]), column("photo", DType::Bytes, &[])], ROWS, 1);
-    for row in 0..ROWS {
+/// Images of sizes and formats of their own; some rows hold bytes that are none.
+pub(crate) fn photos(rows: usize, bad: &[usize]) -> Model {
+    let mut model = Model::random(vec![column("id", DType::I64, &[]), column("photo", DType::Bytes, &[])], rows, 1);
+    for row in 0..rows {
         let format = if row % 2 == 0 { ImageFormat::Png } else { ImageFormat::WebP };
         let mut bytes = Cursor::new(Vec::new());
         picture(row).write_to(&mut bytes, format).unwrap();
-        let bytes = if row == 13 { b"no image".to_vec() } else { bytes.into_inner() };
+        let bytes = if bad.contains(&row) { b"no image".to_vec() } else { bytes.into_inner() };
         model.cells[1][row] = Cell { bytes, shape: Vec::new(), valid: true };
     }
     model
+}
+
+fn model() -> Model {
+    photos(ROWS, &[13])
 }
 
 fn options(on_fault: OnFault) -> LoaderOptions {

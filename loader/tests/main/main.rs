@@ -16,3 +16,4 @@ mod remote;
 mod resume;
 mod storms;
 mod support;
+mod taken_up;

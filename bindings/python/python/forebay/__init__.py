@@ -61,6 +61,7 @@ __all__ = [
     "ArgumentError",
     "Boxes",
     "Buckets",
+    "Buffer",
     "Bytes",
     "ClassLabel",
     "ClosedError",
@@ -75,6 +76,7 @@ __all__ = [
     "Embedding",
     "Error",
     "ExistsError",
+    "Feed",
     "Image",
     "InternalError",
     "Json",
@@ -103,6 +105,7 @@ __all__ = [
     "Tensor",
     "Text",
     "Timestamp",
+    "Tokens",
     "TorchLoader",
     "TorchRows",
     "TransformError",
@@ -117,6 +120,7 @@ __all__ = [
     "clone",
     "connect",
     "create",
+    "feed",
     "gpu",
     "mix",
     "open",
@@ -124,8 +128,8 @@ __all__ = [
 ]
 
 _LATER = {
-    "Buckets": "_buckets", "Mix": "_mix", "NumpyLoader": "_loader", "Pack": "_collate", "Pad": "_collate", "TorchLoader": "_torch", "TorchRows": "_torch",
-    "Weighted": "_loader", "Window": "_loader", "gpu": "gpu", "mix": "_mix", "transforms": "transforms",
+    "Buckets": "_buckets", "Buffer": "_loader", "Feed": "_feed", "Mix": "_mix", "NumpyLoader": "_loader", "Pack": "_collate", "Pad": "_collate", "Tokens": "_buckets", "TorchLoader": "_torch", "TorchRows": "_torch",
+    "Weighted": "_loader", "Window": "_loader", "feed": "_feed", "gpu": "gpu", "mix": "_mix", "transforms": "transforms",
 }  # fmt: skip
 
 

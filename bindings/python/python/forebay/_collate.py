@@ -49,19 +49,23 @@ class Pad:
             if not self.truncate:
                 raise DataError(f"column '{name}': a row of length {lengths.max()} is longer than {self.length}: truncate it, or raise the length")
             ragged, lengths = _truncated(ragged, lengths, rest, self.length)
-        longest = int(lengths.max(initial=0)) if self.length is None else self.length
-        longest = -(-longest // self.multiple) * self.multiple
+        longest = self._padded(int(lengths.max(initial=0)))
         inside = np.arange(longest) < lengths[:, None]
         padded = _full(ragged.values, (len(lengths), longest, *rest), self.value)
         padded[_like(ragged.values, inside)] = ragged.values.reshape(-1, *rest)
         return {name: padded, f"{name}_length": _like(ragged.values, lengths)}
+
+    def _padded(self, longest: int) -> int:
+        """The length of a batch whose longest row is that long."""
+        longest = longest if self.length is None else self.length
+        return -(-longest // self.multiple) * self.multiple
 
 
 class Pack:
     """Packs the rows of a batch, sequences of tokens, behind each other into rows of one length.
 
     Each batch is packed for itself, longest sequences first, each into the first row that has room; so the result depends on the
-    batch alone, and a state resumes exactly. Beside the packed column ``name``, [packed rows, length], come
+    batch alone, and a state resumes exactly; :class:`Tokens` packs over a window of batches. Beside the packed column ``name``, [packed rows, length], come
 
     ``name_segment``, int64 [packed rows, length]
         Which sequence of the batch each token is of, from 1; 0 is padding. Tokens attend to those of their own segment only.
@@ -91,6 +95,25 @@ class Pack:
 
     def __repr__(self) -> str:
         return f"Pack({self.length}, value={self.value})"
+
+    def _bins(self, lengths: np.ndarray) -> list[tuple[np.ndarray, int]]:
+        """Sequences that share packed rows with each other and no others, in ascending order, and how many rows these are.
+
+        First fit puts the sequences of some of its rows alone into the same rows, since all that went elsewhere left them as they are.
+        """
+        rests = lengths % self.length
+        full = (lengths // self.length).tolist()
+        room: list[int] = []
+        bins: list[list[int]] = []
+        for sequence in np.argsort(-rests, kind="stable").tolist():
+            rest = int(rests[sequence])
+            row = next((row for row, free in enumerate(room) if free >= rest), len(room)) if rest else len(room)
+            if row == len(room):
+                room.append(self.length if rest else 0)
+                bins.append([])
+            room[row] -= rest
+            bins[row].append(sequence)
+        return [(np.sort(bin), sum(full[sequence] for sequence in bin) + int(rests[bin].any())) for bin in bins]
 
     def _collate(self, name: str, ragged: Ragged) -> dict[str, Any]:
         lengths, rest = _lengths(name, ragged)
@@ -152,6 +175,11 @@ def collated(batch: dict[str, Any], collate: Collate) -> dict[str, Any]:
     return made
 
 
+def lengths_of(ragged: Ragged) -> np.ndarray:
+    """The length of each row, int64 [rows]."""
+    return np.asarray(ragged.shapes.cpu() if hasattr(ragged.shapes, "cpu") else ragged.shapes)[:, 0].astype(np.int64)
+
+
 def _lengths(name: str, ragged: Ragged) -> tuple[np.ndarray, tuple[int, ...]]:
     """The length of each row, and the shape of what it is made of."""
     shapes = np.asarray(ragged.shapes.cpu() if hasattr(ragged.shapes, "cpu") else ragged.shapes)
@@ -159,7 +187,7 @@ def _lengths(name: str, ragged: Ragged) -> tuple[np.ndarray, tuple[int, ...]]:
     filled = rest[shapes[:, 0] > 0]
     if len(filled) and (filled != filled[0]).any():
         raise ArgumentError(f"column '{name}' has rows that differ in more than their length: they can't be padded or packed")
-    return shapes[:, 0].astype(np.int64), tuple(filled[0].tolist()) if len(filled) else (1,) * rest.shape[1]
+    return lengths_of(ragged), tuple(filled[0].tolist()) if len(filled) else (1,) * rest.shape[1]
 
 
 def _truncated(ragged: Ragged, lengths: np.ndarray, rest: tuple[int, ...], length: int) -> tuple[Ragged, np.ndarray]:

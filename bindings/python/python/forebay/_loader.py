@@ -18,12 +18,12 @@ from ._stages import Stages
 from ._schema import Column
 
 if TYPE_CHECKING:
-    from ._buckets import Buckets
+    from ._buckets import Buckets, Tokens
     from ._collate import Collate
     from ._mix import Mix
     from .transforms import Transform
 
-    Shuffle = Union[bool, str, "Window", "Weighted"]
+    Shuffle = Union[bool, str, "Window", "Weighted", "Buffer"]
     Transforms = Mapping[str, Iterable[Transform]]
 
 #: What the weights of a batch's rows are called: 1 for those that count, 0 for masked ones.
@@ -66,6 +66,25 @@ class Window:
 
     def __hash__(self) -> int:
         return hash(repr(self))
+
+
+class Buffer:
+    """Rows in table order, mixed within runs of ``rows`` rows, one run after the other: what a shuffle buffer of a stream does, but
+    deterministic and resumable at any row. For tables that are appended to and read in that order: see :func:`forebay.feed`.
+
+    Parameters
+    ----------
+    rows : int
+        Rows that are mixed with each other. They must fit in the memory budget, on every rank.
+    """
+
+    __slots__ = ("rows",)
+
+    def __init__(self, rows: int) -> None:
+        self.rows = _whole("rows", rows, 1)
+
+    def __repr__(self) -> str:
+        return f"Buffer({self.rows})"
 
 
 class Weighted:
@@ -111,7 +130,9 @@ def _shuffle(shuffle: Shuffle) -> tuple[str, int, int, int]:
         return ("off", 0, 0, 0)
     if shuffle == "global":
         return ("global", 0, 0, 0)
-    raise ArgumentError(f"shuffle = {shuffle!r}: use True, False, 'windowed', 'global', a forebay.Window or Weighted")
+    if isinstance(shuffle, Buffer):
+        return ("buffer", shuffle.rows, 0, 0)
+    raise ArgumentError(f"shuffle = {shuffle!r}: use True, False, 'windowed', 'global', a forebay.Window, Buffer or Weighted")
 
 
 def _whole(what: str, value: Any, least: int, most: int = 2**32 - 1) -> int:
@@ -155,7 +176,7 @@ class Loader:
         stall_timeout: float | None = None,
         digest: str | None = None,
         epoch_length: int | None = None,
-        buckets: Buckets | None = None,
+        buckets: Buckets | Tokens | None = None,
         collate: Collate | None = None,
         map_batches: Callable[[dict[str, Any]], Any] | None = None,
         map_threads: int | None = None,
@@ -251,6 +272,8 @@ class Loader:
 
     def __len__(self) -> int:
         """Batches that this rank delivers in an epoch."""
+        if not self._stages.counted:
+            raise TypeError(f"how many batches {self._stages.buckets} makes depends on the lengths of the rows: count them as they come")
         return len(self._native)
 
     @property
@@ -298,7 +321,7 @@ class Loader:
     def _window(self, batches: int, state: Mapping[str, Any]) -> dict[str, Any]:
         """How many batches were delivered of the window of buckets that begins at a state's position."""
         rows = self._options["batch_size"] * self._options["world_size"]
-        window = {"buckets": repr(self._stages.buckets), "batches": batches, "rows": rows}
+        window = {"buckets": self._stages.dealt, "batches": batches, "rows": rows}
         text = json.dumps([window, state["checksum"]], sort_keys=True)
         return {**window, "checksum": hashlib.sha256(text.encode()).hexdigest()[:32]}
 
@@ -339,7 +362,7 @@ class Loader:
         """A hash of what all ranks must have in common: commit, rows, columns, and everything that the order depends on."""
         state = self._native.state(0, 0)
         alike = {name: self._options[name] for name in ("batch_size", "columns", "transforms", "world_size", "tail", "on_fault", "mix", "decode")}
-        alike["buckets"] = repr(self._stages.buckets)
+        alike["buckets"] = self._stages.dealt
         text = json.dumps([state["selection"], state["shuffle"], state["seed"], alike], sort_keys=True)
         return hashlib.sha256(text.encode()).hexdigest()
 
@@ -361,6 +384,10 @@ class Loader:
         ``waited_for_blocks``, ``waited_for_device``. How long the planning waited, ``short_of_memory`` or far enough ``ahead``. How deep
         the queues are: batches ``planned``, requests ``in_flight``, batches ``ready``. ``gathering`` (seconds), ``peak_bytes`` of
         fetched rows held at once; ``routes``: how each column's rows come ("mapped", "fetched" or "decoded").
+        ``storage`` says by URL what each storage has read in this process so far, for all its readers: ``requests``, ``bytes``,
+        ``retries``, answers that ``throttled``, ``timeouts``, second requests (``hedges``, ``hedges_won``, ``hedged_bytes``), requests
+        that ``fell_back`` to a mirror, how many may be and are in flight (``limit``, ``in_flight``), the ``pace`` in requests a second
+        or None, the counts of the ``cache`` or None, and those of each of the ``mirrors``, beginning with the storage itself.
         With a CUDA device, ``device`` counts what it did for all loaders: ``registered_bytes`` and ``device_bytes`` of memory, seconds
         ``waited`` for it and ``busy`` on the CPU, and for each of ``columns`` its ``route`` ("device-cache", "batch-copy", "kernel",
         "packed" or "slab"), how many bytes the CPU ``copied`` for it, and why some of its memory was ``refused`` for a faster one. With a ``device_cache`` its ``cache`` says how many ``bytes`` of the

@@ -16,7 +16,7 @@ if TYPE_CHECKING:
     from . import _forebay
     from ._cupy import CupyLoader
     from ._jax import JaxLoader
-    from ._buckets import Buckets
+    from ._buckets import Buckets, Tokens
     from ._collate import Collate
     from ._loader import NumpyLoader, Shuffle, Transforms
     from ._torch import TorchLoader, TorchRows
@@ -176,7 +176,7 @@ class Rows:
         stall_timeout: float | None = None,
         digest: str | None = None,
         epoch_length: int | None = None,
-        buckets: Buckets | None = None,
+        buckets: Buckets | Tokens | None = None,
         collate: Collate | None = None,
         map_batches: Callable[[dict[str, Any]], Any] | None = None,
         map_threads: int | None = None,
@@ -192,16 +192,16 @@ class Rows:
         ----------
         batch_size : int, optional
             Rows of a batch of this rank. None gives the map-style dataset; no other argument but ``columns`` goes with that.
-        shuffle : bool, "windowed", "global", Window or Weighted
+        shuffle : bool, "windowed", "global", Window, Buffer or Weighted
             True and "windowed" mix rows within a moving window of about 1 GiB, which reads in long runs on every store; a
             :class:`Window` says how large. "global" permutes all rows, which reads single rows: for local disks. Each epoch has
             an order of its own, which depends on the commit, the rows, ``seed`` and the epoch alone, never on ranks or threads.
-            :class:`Weighted` draws rows by weight.
+            :class:`Weighted` draws rows by weight, :class:`Buffer` mixes runs of rows in table order.
         columns : sequence of str, optional
             The columns to deliver, and in which order; all by default.
         decode : dict of str to "RGB" or "L", optional
             Columns of encoded images (JPEG, PNG, WebP) that are decoded on the way, to uint8 [H, W, 3] or [H, W, 1], each of its own
-            size; ``transforms`` make them one. Orientation tags are left to you, as by ``torchvision.io``.
+            size; ``transforms`` make them one. Photos come upright, as their Exif metadata says.
         transforms : dict of str to list, optional
             For columns of images what is done to them on the way, fused into the pass that makes the batch: a list of
             :mod:`forebay.transforms` each, such as ``{"image": [RandomResizedCrop(224), RandomHorizontalFlip()]}``. A transformed
@@ -240,8 +240,8 @@ class Rows:
             What :attr:`Loader.digest` must be: the way to check that ranks load the same without ``torch.distributed``.
         epoch_length : int, optional
             Samples of an epoch, on all ranks together, instead of every row once: rows come again in another order, or are left out.
-        buckets : Buckets, optional
-            Makes batches of rows of similar length: see :class:`Buckets`.
+        buckets : Buckets or Tokens, optional
+            Makes batches of rows of similar length, or of at most so many tokens: see :class:`Buckets` and :class:`Tokens`.
         collate : dict of str to Pad or Pack, optional
             What becomes of columns of free shape: :class:`Pad` and :class:`Pack` make arrays of one shape of them.
         map_batches : callable, optional
@@ -319,7 +319,7 @@ class Rows:
         stall_timeout: float | None = None,
         digest: str | None = None,
         epoch_length: int | None = None,
-        buckets: Buckets | None = None,
+        buckets: Buckets | Tokens | None = None,
         collate: Collate | None = None,
         map_batches: Callable[[dict[str, Any]], Any] | None = None,
         map_threads: int | None = None,

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 from ._errors import ArgumentError
 
 if TYPE_CHECKING:
-    from ._buckets import Buckets
+    from ._buckets import Buckets, Tokens
     from ._collate import Collate
 
 
@@ -19,7 +19,7 @@ class Stages:
 
     def __init__(
         self,
-        buckets: Buckets | None,
+        buckets: Buckets | Tokens | None,
         collate: Collate | None,
         map_batches: Callable[[dict[str, Any]], Any] | None,
         map_threads: int | None,
@@ -39,6 +39,20 @@ class Stages:
         idle = device is not None or (map_batches is None and not self.collate)
         self.threads = 0 if idle else 1 if map_threads is None else map_threads
 
+    @property
+    def counted(self) -> bool:
+        """Whether there are as many batches as native ones."""
+        from ._buckets import Tokens
+
+        return not isinstance(self.buckets, Tokens)
+
+    @property
+    def dealt(self) -> str:
+        """How rows are dealt anew to the batches of a window, for states and digests."""
+        if self.buckets is None or self.counted:
+            return repr(self.buckets)
+        return f"{self.buckets!r} of {self.collate.get(self.buckets.column)!r}"
+
     def apply(self, batch: dict[str, Any]) -> Any:
         """What becomes of a batch."""
         if self.collate:
@@ -57,7 +71,7 @@ class Stages:
             taken = take()
             return None if taken is None else (make(taken[0]), taken[1])
 
-        return Pipe(Windows(self.buckets, made, start, seed).next, self.apply, self.threads)
+        return Pipe(Windows(self.buckets, self.collate.get(self.buckets.column), made, start, seed).next, self.apply, self.threads)
 
 
 class Pipe:
