@@ -4,6 +4,7 @@ use std::{path::PathBuf, thread, time::Duration};
 
 use clap::{Args, Parser, Subcommand};
 use forebay_format::{Codec, CommitId, Compression};
+use forebay_storage::Options;
 use forebay_versioning::{At, DEFAULT_BRANCH};
 
 use crate::{
@@ -205,9 +206,31 @@ pub(crate) struct Target {
     /// An option of the storage, such as endpoint=http://localhost:9000 or region=eu-west-1; may be repeated
     #[arg(long = "storage-option", value_name = "KEY=VALUE", value_parser = key_value)]
     pub(crate) storage_options: Vec<(String, String)>,
+    /// Keep what was read in this folder, which all processes of a machine may share
+    #[arg(long, value_name = "FOLDER")]
+    cache: Option<String>,
+    /// What the folder may hold, such as 500GiB
+    #[arg(long, value_name = "SIZE", requires = "cache")]
+    cache_size: Option<String>,
+    /// Another place where the same lake is, to read from the nearest one that works; may be repeated
+    #[arg(long = "mirror", value_name = "URL")]
+    mirrors: Vec<String>,
     /// Write the result as one JSON document
     #[arg(long)]
     pub(crate) json: bool,
+}
+
+impl Target {
+    /// The options of its storage.
+    pub(crate) fn options(&self) -> Options {
+        let named = [
+            ("cache_dir", self.cache.clone()),
+            ("cache_size", self.cache_size.clone()),
+            ("mirrors", (!self.mirrors.is_empty()).then(|| self.mirrors.join(" "))),
+        ];
+        let named = named.into_iter().filter_map(|(key, value)| Some((key.to_owned(), value?)));
+        self.storage_options.iter().cloned().chain(named).collect()
+    }
 }
 
 /// Which version of a lake.

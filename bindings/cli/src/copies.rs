@@ -14,8 +14,11 @@ use crate::{
 };
 
 fn other(target: &Target, other: &Other) -> Result<Storage> {
-    let options = if other.other_options.is_empty() { &target.storage_options } else { &other.other_options };
-    let options: Options = options.iter().map(|(key, value)| (key, value)).collect();
+    let options = if other.other_options.is_empty() {
+        target.storage_options.iter().cloned().collect::<Options>()
+    } else {
+        other.other_options.iter().cloned().collect()
+    };
     Ok(Storage::open(&other.other_url, &options)?)
 }
 

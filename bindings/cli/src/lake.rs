@@ -2,7 +2,7 @@
 
 use std::env;
 
-use forebay_storage::{Options, Storage, runtime};
+use forebay_storage::{Storage, runtime};
 use forebay_versioning::{At, Lake};
 use serde_json::json;
 
@@ -17,8 +17,7 @@ use crate::{
 /// # Errors
 /// What the store reports about the URL or its options.
 pub(crate) fn storage(target: &Target) -> Result<Storage> {
-    let options: Options = target.storage_options.iter().map(|(key, value)| (key, value)).collect();
-    Ok(Storage::open(&target.url, &options)?)
+    Ok(Storage::open(&target.url, &target.options())?)
 }
 
 /// Opens the lake that a command's arguments name.

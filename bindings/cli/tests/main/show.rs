@@ -110,3 +110,18 @@ fn branches_are_compared_merged_and_undone() {
     json(&["revert", &lake, "main"]);
     assert_eq!(json(&["info", &lake])["tables"][0]["rows"], json!(14));
 }
+
+#[test]
+fn what_a_place_does_not_give_comes_from_a_mirror_and_is_kept_in_a_cache() {
+    let bench = lake();
+    let (lake, kept) = (bench.lake(), tempfile::tempdir().unwrap());
+    // Nobody listens there.
+    let down = ["head", "http://127.0.0.1:1/lake", "--storage-option", "max_retries=0"];
+    assert_ne!(forebay(&down).code, 0);
+    let folder = kept.path().to_str().unwrap();
+    let through = [&down[..], &["--mirror", &lake, "--cache", folder, "--cache-size", "64MiB"]].concat();
+    assert_eq!(json(&through)["rows"], json(&["head", &lake])["rows"]);
+    assert!(kept.path().read_dir().unwrap().next().is_some(), "the cache was filled");
+    let run = forebay(&["head", &lake, "--cache-size", "64MiB"]);
+    assert!(run.code == 2 && run.err.contains("--cache"), "{run:?}");
+}
