@@ -92,6 +92,13 @@ impl Device for CachingDevice {
         self.device.planners()
     }
 
+    /// Rows are never dropped, so that where as many are kept as there are, every batch finds all of its own.
+    fn bytes_on_the_way(&self, rows: u64, row_bytes: &[usize]) -> Vec<usize> {
+        let kept = row_bytes.iter().filter(|bytes| **bytes > SMALL).count() as u64;
+        let whole = self.deferred && self.cache.rows() >= rows.saturating_mul(kept);
+        row_bytes.iter().map(|bytes| if whole && *bytes > SMALL { size_of::<u64>() } else { *bytes }).collect()
+    }
+
     fn gather(&self, plan: GatherPlan) -> LoaderResult<Vec<Gathered>> {
         self.device.gather_through(plan, Some(self))
     }

@@ -117,7 +117,7 @@ impl DeviceBuffer {
     /// # Errors
     /// None.
     #[allow(unsafe_code, reason = "the signature is that of the other systems'")]
-    pub unsafe fn copy_all(_buffers: &[(&Self, u64)], _stream: usize) -> Result<()> {
+    pub unsafe fn copy_all(_buffers: &[(&Self, std::ops::Range<usize>, u64)], _stream: usize) -> Result<()> {
         Ok(())
     }
 

@@ -60,6 +60,8 @@ pub(crate) struct RowMap {
     /// The first row of each chunk, and where it starts.
     firsts: Vec<u32>,
     starts: Vec<u64>,
+    /// The rows of a chunk, if all but the last have as many.
+    each: Option<u32>,
 }
 
 impl RowMap {
@@ -67,14 +69,21 @@ impl RowMap {
     fn new(column: &MappedColumn) -> Option<Self> {
         let index = column.file.index().columns().get(column.column)?;
         let row_bytes = index.direct()? as u64;
-        let (firsts, starts) = index.chunks().iter().map(|chunk| (chunk.first_row, chunk.offset)).unzip();
-        Some(Self { row_bytes, rows: index.rows(), firsts, starts })
+        let (firsts, starts): (Vec<u32>, _) =
+            index.chunks().iter().map(|chunk| (chunk.first_row, chunk.offset)).unzip();
+        let each = firsts.get(1).copied().unwrap_or_else(|| index.rows()).max(1);
+        let even = firsts.iter().enumerate().all(|(chunk, first)| u64::from(*first) == chunk as u64 * u64::from(each));
+        Some(Self { row_bytes, rows: index.rows(), firsts, starts, each: even.then_some(each) })
     }
 
     /// The first byte of a row in the file, if it has that row.
     pub(crate) fn start(&self, row: u64) -> Option<u64> {
         let row = u32::try_from(row).ok().filter(|row| *row < self.rows)?;
-        let chunk = self.firsts.partition_point(|first| *first <= row).checked_sub(1)?;
+        let chunk = match self.each {
+            // Where the last chunk is the longer one, rows behind its first are its own.
+            Some(each) => ((row / each) as usize).min(self.firsts.len() - 1),
+            None => self.firsts.partition_point(|first| *first <= row).checked_sub(1)?,
+        };
         Some(self.starts[chunk] + u64::from(row - self.firsts[chunk]) * self.row_bytes)
     }
 }

@@ -11,7 +11,7 @@ use proptest::prelude::*;
 use crate::{
     batches::Source,
     driver::{Mock, Setting, Target},
-    loading::{Plain, epochs},
+    loading::{Plain, epochs, side_by_side},
     support::{Model, column, folder, memory},
 };
 
@@ -29,8 +29,12 @@ fn wrong_copies(mock: &Mock, device: &CudaDevice, stream: usize, count: u64) -> 
             return count as usize;
         };
         let targets = [&large, &small].map(|source| (Target::new(source.expected().len()), source.expected()));
-        let copies: Vec<_> =
-            gathered.columns.iter().zip(&targets).map(|(buffer, (to, _))| (buffer, to.address())).collect();
+        let copies: Vec<_> = gathered
+            .columns
+            .iter()
+            .zip(&targets)
+            .map(|(buffer, (to, _))| (buffer, 0..buffer.len(), to.address()))
+            .collect();
         // SAFETY: the targets are as long as the buffers, and live until the streams are done.
         unsafe { DeviceBuffer::copy_all(&copies, stream) }.unwrap();
         sources.extend([large, small]);
@@ -75,7 +79,7 @@ fn a_stream_that_is_captured_is_refused_and_takes_the_batch_afterwards() {
     let source = Source::fixed(4, 3000, 1);
     let batch = source.gather(&device).unwrap();
     let target = Target::new(source.expected().len());
-    let copies = [(&batch.columns[0], target.address())];
+    let copies = [(&batch.columns[0], 0..batch.columns[0].len(), target.address())];
     mock.set(Setting::Capturing, stream as i64);
     // SAFETY: the target is as long as the buffer, and lives until the end.
     let refused = unsafe { DeviceBuffer::copy_all(&copies, stream) }.unwrap_err();
@@ -157,8 +161,14 @@ fn the_second_epoch_reads_nothing_from_the_host_that_the_cache_holds() {
         assert_eq!(device.stats().columns["rows"].route, Route::Cached);
         assert_eq!(batch.columns[0].address().is_none(), deferred);
         let target = Target::new(source.expected().len());
-        // SAFETY: the target is as long as the buffer, and lives until the end.
-        unsafe { DeviceBuffer::copy_all(&[(&batch.columns[0], target.address())], stream) }.unwrap();
+        let part = |rows: std::ops::Range<usize>| {
+            (&batch.columns[0], rows.start * 4000..rows.end * 4000, target.address() + rows.start as u64 * 4000)
+        };
+        // Some rows and later the others, as batches of a group are.
+        for rows in [7..20, 0..7] {
+            // SAFETY: the target is as long as the buffer, and lives until the end.
+            unsafe { DeviceBuffer::copy_all(&[part(rows)], stream) }.unwrap();
+        }
         drop(batch);
         mock.finish();
         assert_eq!(target.bytes(), source.expected());
@@ -206,4 +216,24 @@ fn rows_of_a_store_have_no_place_in_the_cache_and_come_all_the_same() {
     let caching = CachingDevice::new(&device, 1 << 22, true);
     assert_eq!(epochs(storage, &options, caching.clone(), 2), expected);
     assert_eq!(caching.cache_stats().rows, 0);
+}
+
+#[test]
+fn once_all_rows_are_in_the_cache_large_batches_come_together() {
+    let mock = Mock::start();
+    mock.set(Setting::DelayUs, 100);
+    let (_folder, storage) = folder();
+    Model::random(kept_columns(), 400, 5).write(storage.clone(), 3);
+    // No two batches are small enough to be gathered together.
+    let options =
+        LoaderOptions { batch_size: 24, group_bytes: 60_000, shuffle: Shuffle::Global, ..LoaderOptions::default() };
+    let expected = epochs(storage.clone(), &options, HostDevice::new(2).unwrap(), 4);
+    for (budget, deferred, together) in [(1 << 22, true, true), (1 << 22, false, false), (100_000, true, false)] {
+        let device = CudaLoaderDevice::open(0, mock.options()).unwrap();
+        let caching = CachingDevice::new(&device, budget, deferred);
+        let got = epochs(storage.clone(), &options, caching, 4);
+        // Of the first epoch 17; of each that follows the first batch, and the other 16.
+        assert_eq!(got.len(), if together { 17 + 3 * 2 } else { 4 * 17 }, "{budget} {deferred}");
+        assert_eq!(side_by_side(got), side_by_side(expected.clone()), "{budget} {deferred}");
+    }
 }

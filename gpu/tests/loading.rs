@@ -150,7 +150,7 @@ fn batches_that_come_in_groups_are_side_by_side_those_that_come_alone() {
 }
 
 /// The rows of batches, and of each column the values.
-fn side_by_side(batches: Vec<Plain>) -> (Vec<u64>, Vec<Vec<u8>>) {
+pub(crate) fn side_by_side(batches: Vec<Plain>) -> (Vec<u64>, Vec<Vec<u8>>) {
     let mut all = (Vec::new(), vec![Vec::new(); batches[0].1.len()]);
     for (rows, columns) in batches {
         all.0.extend(rows);

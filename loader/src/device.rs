@@ -32,6 +32,13 @@ pub trait Device: Send + Sync + fmt::Debug {
         self.concurrency()
     }
 
+    /// Of columns whose rows have so many bytes each: the bytes of this device's memory that a row takes on its way into a batch. That is
+    /// less than it has where the device keeps all `rows` rows of every such column already, and needs to be told only where they are.
+    fn bytes_on_the_way(&self, rows: u64, row_bytes: &[usize]) -> Vec<usize> {
+        let _ = rows;
+        row_bytes.to_vec()
+    }
+
     /// Gathers a batch. One [`Gathered`] a column of the plan, in order.
     ///
     /// # Errors

@@ -347,7 +347,7 @@ impl Loader {
             arena_bytes: self.memory.arena_bytes,
             run_rows: self.memory.run_rows,
             faults_allowed: self.options.faults.allowed(shard.delivered()),
-            group: group(&self.columns, &self.options),
+            group: group(&self.columns, self.sources.rows(), &self.options, &*self.device),
         }
     }
 

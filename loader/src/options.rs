@@ -44,7 +44,8 @@ pub struct LoaderOptions {
     /// Batches built ahead of the consumer.
     pub prefetch: usize,
     /// Small batches that follow each other are gathered, and delivered, as one of at most this many bytes; 0 for none but the
-    /// batch itself. The first batch comes alone. Columns of free shape are never grouped.
+    /// batch itself. The first batch comes alone. Columns of free shape are never grouped; of rows that the device keeps, up to 16
+    /// batches are, however large.
     pub group_bytes: u64,
     /// Threads that check and decode what was fetched; 0 for one a core. The device has its own for copying.
     pub threads: usize,

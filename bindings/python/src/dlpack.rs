@@ -7,6 +7,7 @@
 use std::{
     any::Any,
     ffi::{CStr, c_void},
+    ops::Range,
     ptr::NonNull,
     sync::Arc,
 };
@@ -183,6 +184,13 @@ impl Tensor {
         (bytes <= memory.len()).then_some(Self { memory, dtype, shape })
     }
 
+    /// The bytes of so many rows from one on; of all without them.
+    fn bytes_of(&self, rows: Option<(usize, usize)>) -> Range<usize> {
+        let row = self.shape.iter().skip(1).product::<usize>() * self.dtype.item_size().unwrap_or(1);
+        let bytes = |rows: usize| rows.saturating_mul(row).min(self.memory.len());
+        rows.map_or(0..self.memory.len(), |(first, count)| bytes(first)..bytes(first.saturating_add(count)))
+    }
+
     /// Puts the consumer's stream behind what is still being written. The numbers are the protocol's: 1 is the legacy stream, and
     /// also meant by None, 2 that of the calling thread, -1 asks for no order, 0 could mean either of two.
     fn hand_over(&self, stream: Option<&Bound<'_, PyAny>>, copied: bool) -> PyResult<()> {
@@ -220,17 +228,19 @@ impl Tensor {
     }
 }
 
-/// Copies tensors in a device's memory to the addresses beside them, on a stream of the consumer's: 0 or 1 for the legacy stream, 2 for
-/// that of the calling thread, or a handle. Nothing waits: the copies are done in the stream's order.
+/// A tensor, the address that it is copied to, and which of its rows: from one on so many, or all.
+type PlainCopy = (Py<Tensor>, u64, Option<(usize, usize)>);
+
+/// Copies tensors in a device's memory, or so many rows of them from one on, to the addresses beside them, on a stream of the consumer's:
+/// 0 or 1 for the legacy stream, 2 for that of the calling thread, or a handle. Nothing waits: the copies are done in the stream's order.
 ///
-/// It is Python's part to see that each address is as many bytes of memory of that device.
+/// It is Python's part to see that at each address there is room in that device's memory.
 #[pyfunction]
-pub(crate) fn copy_on_device(
-    py: Python<'_>,
-    copies: Vec<(Py<Tensor>, u64)>,
-    stream: usize,
-) -> crate::error::Result<()> {
-    let buffers = copies.iter().map(|(tensor, to)| Some((tensor.get().memory.device_buffer()?, *to)));
+pub(crate) fn copy_on_device(py: Python<'_>, copies: Vec<PlainCopy>, stream: usize) -> crate::error::Result<()> {
+    let buffers = copies.iter().map(|(tensor, to, rows)| {
+        let tensor = tensor.get();
+        Some((tensor.memory.device_buffer()?, tensor.bytes_of(*rows), *to))
+    });
     let buffers: Vec<_> = buffers
         .collect::<Option<_>>()
         .ok_or_else(|| crate::error::Error::internal("a tensor in main memory was to be copied on a device"))?;
@@ -323,6 +333,12 @@ impl Tensor {
     #[getter]
     fn on_device(&self) -> bool {
         self.memory.device_buffer().is_some()
+    }
+
+    /// Whether its rows are still in the device cache, from which they can only be copied.
+    #[getter]
+    fn in_cache(&self) -> bool {
+        self.memory.device_buffer().is_some_and(|buffer| buffer.address().is_none())
     }
 
     /// Address of its first element.

@@ -136,18 +136,25 @@ from forebay import _forebay
 cuda.mock_set(DELAY_US, 500)
 stream, kept = new_stream(), []
 for batch in Device(ds, 50, shuffle=True, columns=["row", "id"]):
-    copies = []
+    copies, addresses = [], []
     for name in ("row", "id"):
         target = ctypes.c_uint64()
         length = {"row": 50 * 3000, "id": 50 * 8}[name]
         assert cuda.cuMemAlloc_v2(ctypes.byref(target), ctypes.c_size_t(length)) == 0
-        copies.append((batch[name], target.value))
+        # In two parts, as batches of a group are.
+        half = target.value + length // 5 * 2
+        copies += [(batch[name], half, (20, 30)), (batch[name], target.value, (0, 20))]
+        addresses.append(target.value)
     _forebay.copy_on_device(copies, stream)
-    kept.append([address for _, address in copies])
+    whole = ctypes.c_uint64()
+    assert cuda.cuMemAlloc_v2(ctypes.byref(whole), ctypes.c_size_t(400)) == 0
+    _forebay.copy_on_device([(batch["id"], whole.value, None)], stream)
+    kept.append((*addresses, whole.value))
     del batch, copies
 finish()
 ids = []
-for row, number in kept:
+for row, number, whole in kept:
+    assert ctypes.string_at(whole, 400) == ctypes.string_at(number, 400)
     number = np.frombuffer(ctypes.string_at(number, 400), np.int64)
     assert (np.frombuffer(ctypes.string_at(row, 150_000), np.uint8).reshape(50, 3000) == pixels(number)).all()
     ids += number.tolist()

@@ -1,7 +1,10 @@
 //! A part of a batch, as consumers get it.
 #![allow(unsafe_code)]
 
-use std::sync::{Arc, Mutex, PoisonError};
+use std::{
+    ops::Range,
+    sync::{Arc, Mutex, PoisonError},
+};
 
 use super::{
     cache::DeviceCache,
@@ -122,18 +125,18 @@ impl DeviceBuffer {
         self.ready.hold_back(stream)
     }
 
-    /// Asks `stream` to copy the bytes of each buffer to the address beside it. The thread doesn't wait; the buffers may be
-    /// dropped at once.
+    /// Asks `stream` to copy these bytes of each buffer, whole rows, to the address beside them. The thread doesn't wait; the buffers
+    /// may be dropped at once.
     ///
     /// # Safety
-    /// At each address are as many bytes of device memory as the buffer has, which nobody else uses until `stream` has
+    /// At each address are as many bytes of device memory as are to be copied, which nobody else uses until `stream` has
     /// done this. `stream` is a stream of the buffers' device, or one of the driver's own, and lives during the call.
     ///
     /// # Errors
     /// [`Error::Capturing`] while a graph is captured from `stream`: the copies would be part of the graph, and the bytes
     /// gone when it is replayed. Nothing was asked then. [`Error::Call`].
-    pub unsafe fn copy_all(buffers: &[(&Self, u64)], stream: usize) -> Result<()> {
-        let Some((first, _)) = buffers.first() else { return Ok(()) };
+    pub unsafe fn copy_all(buffers: &[(&Self, Range<usize>, u64)], stream: usize) -> Result<()> {
+        let Some((first, ..)) = buffers.first() else { return Ok(()) };
         // SAFETY: the caller's promise.
         let stream = unsafe { StreamRef::from_handle(stream) };
         let context = first.context();
@@ -142,18 +145,18 @@ impl DeviceBuffer {
             return Err(Error::Capturing);
         }
         let mut waited: Option<&Arc<Event>> = None;
-        for (buffer, to) in buffers {
+        for (buffer, bytes, to) in buffers {
             if !waited.is_some_and(|event| Arc::ptr_eq(event, &buffer.ready)) {
                 buffer.ready.hold_back(stream)?;
                 waited = Some(&buffer.ready);
             }
             // SAFETY: the target is the caller's promise; the source is complete when the stream comes to this, and is not
             // written before the point below.
-            unsafe { buffer.copy_behind(*to, stream) }?;
+            unsafe { buffer.copy_behind(bytes.clone(), *to, stream) }?;
         }
         let point = Arc::new(Event::new(context)?);
         point.record(stream)?;
-        for (buffer, _) in buffers {
+        for (buffer, ..) in buffers {
             buffer.after.lock().unwrap_or_else(PoisonError::into_inner).points.push(Arc::clone(&point));
         }
         Ok(())
@@ -161,12 +164,18 @@ impl DeviceBuffer {
 
     /// # Safety
     /// As for [`copy_all`](Self::copy_all), and the stream is behind `ready`.
-    unsafe fn copy_behind(&self, to: u64, stream: StreamRef) -> Result<()> {
+    unsafe fn copy_behind(&self, bytes: Range<usize>, to: u64, stream: StreamRef) -> Result<()> {
+        let (start, end) = (bytes.start.min(self.length), bytes.end.min(self.length));
+        let length = end.saturating_sub(start);
         match &self.content {
-            // SAFETY: the piece is at least as long; the rest is the caller's promise.
-            Content::Bytes(held) => unsafe { copy_on_device(held.context(), to, held.address(), self.length, stream) },
+            // SAFETY: the bytes are inside the piece; the rest is the caller's promise.
+            Content::Bytes(held) => unsafe {
+                copy_on_device(held.context(), to, held.address() + start as u64, length, stream)
+            },
             Content::Rows { addresses, rows } => {
-                let launch = GatherLaunch::fixed(addresses.address(), rows.count, rows.row_bytes as u64, to);
+                let (first, count) = (start / rows.row_bytes, length / rows.row_bytes);
+                let addresses = addresses.address() + (first * size_of::<u64>()) as u64;
+                let launch = GatherLaunch::fixed(addresses, count as u32, rows.row_bytes as u64, to);
                 // SAFETY: the addresses are those of rows in the cache, which is kept and frees nothing before the
                 // device is done.
                 unsafe { rows.kernels.gather_on_device(launch, stream) }
@@ -201,7 +210,7 @@ impl DeviceBuffer {
         }
         let (memory, stream) = (DeviceMemory::new(self.context(), self.length)?, Stream::new(self.context())?);
         // SAFETY: the memory is this function's own, and lives until the stream is done, below.
-        unsafe { self.copy_behind(memory.address(), stream.handle()) }?;
+        unsafe { self.copy_behind(0..self.length, memory.address(), stream.handle()) }?;
         stream.synchronize()?;
         copy_to_host(self.context(), memory.address(), self.length)
     }

@@ -72,6 +72,12 @@ impl DeviceCache {
         found
     }
 
+    /// How many rows it holds.
+    #[must_use]
+    pub fn rows(&self) -> u64 {
+        self.lock().stats.rows
+    }
+
     /// What it holds and did.
     #[must_use]
     pub fn stats(&self) -> CacheStats {
@@ -104,13 +110,16 @@ impl DeviceCache {
             let bytes = taken * row_bytes;
             // SAFETY: the target was just reserved in a slab, which lives as long as this; the source is the caller's promise.
             unsafe { copy_on_device(&self.context, to, from + (first * row_bytes) as u64, bytes, stream)? };
+            let mut added = 0;
             for (index, key) in keys[first..first + taken].iter().enumerate() {
                 let table = state.tables.get_mut(key.table as usize);
                 if let Some(address) = table.and_then(|table| table.get_mut(key.row as usize)) {
+                    // A row that two batches bring at once is kept twice, and there once.
+                    added += u64::from(*address == 0);
                     *address = to + (index * row_bytes) as u64;
                 }
             }
-            state.stats.rows += taken as u64;
+            state.stats.rows += added;
             first += taken;
         }
         Ok(())

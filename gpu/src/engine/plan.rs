@@ -207,7 +207,7 @@ pub(super) struct Part {
     pub(super) route: Route,
     /// Whether the rows stay in the cache until the consumer copies them.
     pub(super) deferred: bool,
-    /// In the plan: the device address of each row, for the kernel.
+    /// In the plan: the device address of each row, for the kernel; behind it if the rows stay in the cache.
     pub(super) addresses: Range<usize>,
     /// In the plan: where each row goes, for ragged rows and the kernel.
     pub(super) offsets: Range<usize>,
@@ -271,7 +271,7 @@ pub(super) fn lay_out(
         let deferred = complete.is_some_and(|cached| cached.deferred) && column.finishing.is_none();
         let kernel = matches!(route, Route::Kernel | Route::Cached);
         let ragged = matches!(column.rows, Rows::Ragged { .. });
-        let addresses = reserve(&mut layout.plan, if kernel { rows * 8 } else { 0 });
+        let addresses = reserve(&mut layout.plan, if kernel && !deferred { rows * 8 } else { 0 });
         let offsets = reserve(&mut layout.plan, if kernel && ragged { (rows + 1) * 8 } else { 0 });
         let windows =
             reserve(&mut layout.plan, if column.finishing.is_some() { rows * FinishLaunch::WINDOW } else { 0 });
@@ -288,6 +288,9 @@ pub(super) fn lay_out(
             _ => part.by_cpu.iter().map(|row| column.length(*row as usize)).sum(),
         };
         part.packed = reserve(&mut layout.pinned, packed as usize);
+        if part.deferred {
+            part.addresses = reserve(&mut layout.pinned, column.places.len() * 8);
+        }
     }
     for extra in extras {
         layout.extras.push(reserve(&mut layout.pinned, extra.len()));

@@ -108,11 +108,24 @@ impl JobColumn {
     }
 }
 
-/// How many batches are built as one.
-pub(crate) fn group(columns: &[JobColumn], options: &LoaderOptions) -> u64 {
+/// As many batches are built as one whatever their rows' bytes, if the device keeps those.
+const KEPT_GROUP: u64 = 16;
+
+/// How many batches of `rows` rows are built as one.
+pub(crate) fn group(columns: &[JobColumn], rows: u64, options: &LoaderOptions, device: &dyn Device) -> u64 {
     let most = options.group_bytes.min(options.memory_budget / 16);
-    let row = columns.iter().map(JobColumn::delivered_bytes).sum::<Option<usize>>();
-    row.map_or(1, |row| most / (row as u64).saturating_mul(options.batch_size as u64).max(1)).max(1)
+    let batches = |row: &[usize]| {
+        let row = row.iter().sum::<usize>() as u64;
+        (most / row.saturating_mul(options.batch_size as u64).max(1)).max(1)
+    };
+    let delivered = columns.iter().map(JobColumn::delivered_bytes).collect::<Option<Vec<_>>>();
+    let Some(delivered) = delivered else { return 1 };
+    let alone = batches(&delivered);
+    // What is finished takes its whole length.
+    if columns.iter().any(|column| column.finish.is_some()) {
+        return alone;
+    }
+    alone.max(batches(&device.bytes_on_the_way(rows, &delivered)).min(KEPT_GROUP))
 }
 
 /// What the threads and tasks of an epoch share.
@@ -191,9 +204,11 @@ impl Epoch {
         });
         let (plan_sender, plans) = bounded(feeder::lookahead(&job.options));
         // Each builder whose turn is near holds a batch that is ready, the channel the rest.
-        let window = job.device.concurrency().clamp(1, job.options.prefetch);
+        let concurrency = job.device.concurrency().max(1);
+        // Groups are small: all that the device gathers at once may be under way, however few batches are made ahead.
+        let window = if job.group > 1 { concurrency } else { concurrency.min(job.options.prefetch) };
         let builders = job.device.planners().max(window);
-        let (batch_sender, batches) = bounded(job.options.prefetch - window);
+        let (batch_sender, batches) = bounded(job.options.prefetch.saturating_sub(window));
         let mut epoch =
             Self { shared: shared.clone(), batches: Some(batches), threads: Vec::new(), process: std::process::id() };
         if let Some(next) = next {

@@ -37,7 +37,7 @@ def epoch(loader: Iterable[dict[str, Any]], number: int) -> tuple[int, Took]:
     rows = 0
     with Took() as took:
         for batch in loader:
-            rows += len(batch["id"])
+            rows += batch["id"].shape[0]
     return rows, took
 
 

@@ -16,6 +16,7 @@ from typing import Any
 import numpy as np
 import torch
 from lakes import Lake, check_ids
+from sections import check, unmapped
 
 import forebay as fb
 
@@ -241,6 +242,48 @@ os._exit(0)
         expect(done.returncode in allowed, f"cut off {when}: the process ended with {done.returncode} {done.stderr[-500:]}")
 
 
+def filesystem_that_is_not_mapped_is_named(lake: Lake, loader: Callable[..., Any]) -> None:
+    with unmapped(Path(lake.url).parent) as folder:
+        if folder is None:
+            raise ModuleNotFoundError("it takes root to mount a filesystem")
+        remote = Lake(folder, "images", 300e6)
+        remote.make()
+        batches = fb.open(remote.url).pytorch(BATCH, shuffle=True, device="cuda")
+        check(batches, remote)
+        stats = batches.stats()
+        expect(stats["routes"] == {"image": "fetched", "id": "fetched"}, str(stats["routes"]))
+        expect(stats["device"]["columns"]["image"]["refused"] is None, str(stats["device"]["columns"]))
+
+
+def rows_in_the_device_cache_come_in_groups(lake: Lake, loader: Callable[..., Any]) -> None:
+    """And are right on another stream than the one that the group was taken on, kept, and dropped amid a group."""
+    cached, streams = loader(device_cache="2GiB"), [torch.cuda.current_stream(), torch.cuda.Stream()]
+    wrong = torch.zeros(2, dtype=torch.int64, device="cuda")
+    for number in range(4):
+        kept, ids = [], []
+        for index, batch in enumerate(cached):
+            stream = streams[index // 3 % 2]
+            with torch.cuda.stream(stream):
+                torch.cuda._sleep(LONG // 10)
+                wrong[index // 3 % 2] += lake.wrong(batch)
+                for value in batch.values():
+                    value.record_stream(stream)
+            kept.append(batch["image"] if index % 5 == 0 else None)
+            ids.append(batch["id"])
+            # The next one is taken on the other stream.
+            torch.cuda.set_stream(streams[(index + 1) // 3 % 2])
+        torch.cuda.set_stream(streams[0])
+        torch.cuda.synchronize()
+        check_ids(torch.cat(ids).cpu().numpy(), lake.rows)
+        for index, image in enumerate(kept):
+            expect(image is None or not int(lake.wrong({"image": image, "id": ids[index]})), f"kept batch {index} of epoch {number}")
+        for index, batch in zip(range(3 + number), cached):
+            expect(not int(lake.wrong(batch)), "wrong rows in an epoch that is dropped")
+    expect(int(wrong.sum()) == 0, f"{wrong.tolist()} wrong rows")
+    stats = cached.stats()["device"]
+    expect(stats["columns"]["image"]["route"] == "device-cache", str(stats))
+
+
 def cupy_arrays(lake: Lake, loader: Callable[..., Any]) -> None:
     import cupy
 
@@ -291,6 +334,8 @@ ALL: list[Callable[[Lake, Callable[..., Any]], None]] = [
     forked_child_gets_an_error,
     small_batches_that_are_kept_of_each_group,
     file_that_was_cut_off_is_an_error_or_ends_the_process,
+    filesystem_that_is_not_mapped_is_named,
+    rows_in_the_device_cache_come_in_groups,
     cupy_arrays,
     jax_arrays_on_every_gpu_of_one_process,
 ]

@@ -6,16 +6,37 @@ import json
 import os
 import statistics
 import sys
+import time
+from typing import Any
 
 import torch
 import torch.distributed as dist
 from clock import Took, copy_rate
 from clock import epoch as one_epoch
+from sections import settle
 from training import compare, resnet50, step_of
 
 import forebay as fb
 
 BATCH = 256
+#: Batches of an epoch that aren't counted.
+SKIPPED = 10
+
+
+def under_way(loader: Any, number: int) -> tuple[int, float]:
+    """Rows of an epoch after its first batches, and seconds that they took: several ranks have shorter epochs, which begin as slowly."""
+    loader.set_epoch(number)
+    rows, start = 0, 0.0
+    for index, batch in enumerate(loader):
+        if index < SKIPPED:
+            continue
+        if index == SKIPPED:
+            torch.cuda.synchronize()
+            start = time.perf_counter()
+        else:
+            rows += len(batch["id"])
+    torch.cuda.synchronize()
+    return rows, time.perf_counter() - start
 
 
 def main() -> None:
@@ -25,13 +46,14 @@ def main() -> None:
     rank, world = dist.get_rank(), dist.get_world_size()
     loader = fb.open(url).pytorch(BATCH, shuffle="global", device="cuda", distributed=True)
     one_epoch(loader, 0)
-    rates = []
-    for number in range(1, 6):
+    settle(loader)
+    rates, whole = [], []
+    for number in range(1, 8):
         dist.barrier()
         with Took() as took:
-            rows, _ = one_epoch(loader, number)
-            dist.barrier()
-        rates.append(rows * (row + 8) / took.seconds)
+            rows, seconds = under_way(loader, number)
+        rates.append(rows * (row + 8) / seconds)
+        whole.append(len(loader) * BATCH * (row + 8) / took.seconds)
     loader.set_epoch(77)
     ids = torch.cat([batch["id"] for batch in loader])
     counts = torch.zeros(len(fb.open(url)), dtype=torch.int64, device="cuda").index_add_(0, ids, torch.ones_like(ids))
@@ -45,10 +67,10 @@ def main() -> None:
     drop = fb.open(url).pytorch(BATCH, shuffle="global", device="cuda", distributed=True, drop_last=True)
     synthetic, real = compare(step_of(model), drop)
     everyone: list[dict[str, float]] = [{}] * world
-    dist.all_gather_object(everyone, {"rate": statistics.median(rates), "copies": copies, "step": real, "synthetic": synthetic})
+    dist.all_gather_object(everyone, {"rate": statistics.median(rates), "whole": statistics.median(whole), "copies": copies, "step": real, "synthetic": synthetic})
     if rank == 0:
         slowest = {name: max(one[name] for one in everyone) for name in ("step", "synthetic")}
-        print(json.dumps({"rates": [one["rate"] for one in everyone], "copies": sum(one["copies"] for one in everyone), **slowest}), flush=True)
+        print(json.dumps({"rates": [one["rate"] for one in everyone], "whole": sum(one["whole"] for one in everyone), "copies": sum(one["copies"] for one in everyone), **slowest}), flush=True)
     dist.destroy_process_group()
 
 

@@ -8,7 +8,8 @@ import statistics
 import subprocess
 import sys
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
@@ -153,6 +154,39 @@ print(json.dumps([rows, took.seconds, took.cores, column["route"], column["refus
     bench.report.rate(f"images, more than may be registered: {route}", rate / 1e9, "GB/s", link / 1e9)
     bench.report.cost("  cores busy", cores, "cores", None)
     bench.report.say(f"   refused: {refused}")
+    arena(bench, lake)
+
+
+def arena(bench: Bench, lake: Lake) -> None:
+    """Images on a filesystem that isn't mapped, as one over a network: fetched into registered memory, of which the budget holds a third."""
+    with unmapped(bench.folder) as folder:
+        if folder is None:
+            bench.report.say("   the arena: not measured, it takes root to mount a filesystem")
+            return
+        remote = Lake(folder, "images", min(bench.bytes, 6 * 2**30))
+        remote.make()
+        for shuffle in (True, "global"):
+            loader = bench.loader(remote, shuffle=shuffle, memory_budget=remote.bytes // 3)
+            epoch(loader, 0)
+            took = [epoch(loader, number)[1] for number in (1, 2)]
+            rate, stats = remote.bytes / statistics.median(one.seconds for one in took), loader.stats()
+            bench.report.rate(f"images, {stats['routes']['image']}, thrice the budget, shuffle={shuffle!r}", rate / 1e9, "GB/s", bench.link / 1e9)
+            bench.report.cost("  cores busy", statistics.median(one.cores for one in took), "cores", None)
+            bench.report.say(f"   {stats['device']['columns']['image']}")
+            check(loader, remote)
+
+
+@contextmanager
+def unmapped(folder: Path) -> Iterator[Path | None]:
+    """A folder on a filesystem that forebay reads but doesn't map; None where none can be mounted."""
+    place = folder / "unmapped"
+    place.mkdir(exist_ok=True)
+    mounted = subprocess.run(["mount", "-t", "ramfs", "none", str(place)], capture_output=True).returncode == 0
+    try:
+        yield place if mounted else None
+    finally:
+        if mounted:
+            subprocess.run(["umount", "-l", str(place)], check=True)
 
 
 def read_rate(files: list[Path]) -> float:
@@ -278,6 +312,7 @@ def ranks(bench: Bench) -> None:
     each = ", ".join(f"{rate / 1e9:.1f}" for rate in all_["rates"])
     bench.report.say(f"   GB/s of each rank: {each}; plain copies at once: {all_['copies'] / 1e9:.1f} in all, alone {one['copies'] / 1e9:.1f}")
     bench.report.rate(f"{count} GPUs beside one", sum(all_["rates"]) / 1e9, "GB/s", one["rates"][0] / 1e9, bar=0.95 * count if count == 2 else 0.85 * count)
+    bench.report.rate("  whole epochs, their start included", all_["whole"] / 1e9, "GB/s", one["whole"] / 1e9)
     bench.report.rate(f"  pinned copies of {count} GPUs at once beside one", all_["copies"] / 1e9, "GB/s", one["copies"] / 1e9)
     bench.report.cost(f"ResNet-50 DDP step on {count} GPUs", all_["step"] * 1e3, "ms", all_["synthetic"] * 1e3, bar=1 / 1.03)
 

@@ -411,11 +411,15 @@ class Loader:
             batch[name] = self._channels_first(batch[name])
         return batch
 
-    def _split(self, columns: list[_forebay.BatchColumn]) -> list[dict[str, Any]]:
-        """Native columns of several batches as what the consumer gets: views of the same memory."""
+    def _split(self, columns: list[_forebay.BatchColumn]) -> list[tuple[Any, ...]]:
+        """Native columns of several batches: for each what :meth:`_part` makes it of."""
         group, size = self._batch(columns), self._options["batch_size"]
         rows = max(len(values) for values in group.values())
-        return [{name: values[first : first + size] for name, values in group.items()} for first in range(0, rows, size)]
+        return [({name: values[first : first + size] for name, values in group.items()},) for first in range(0, rows, size)]
+
+    def _part(self, *part: Any) -> dict[str, Any]:
+        """A batch of a group, as what the consumer gets: views of the same memory."""
+        return part[0]
 
     def _channels_first(self, array: Any) -> Any:
         """[N, H, W, C] as [N, C, H, W], over the same memory."""
@@ -485,14 +489,21 @@ class _Batches(Iterator[dict[str, Any]]):
         loader._progress = start = (loader._epoch, position, batches)
         loader._start = (0, 0)
         #: Batches that came with the last one and are still to be handed on.
-        self._rest: deque[tuple[dict[str, Any], tuple[int, int, int]]] = deque()
+        self._rest: deque[tuple[tuple[Any, ...], tuple[int, int, int]]] = deque()
+        #: Whether nothing is done to a batch once it is made.
+        self._plain = loader._stages.plain
         self._pipe = loader._stages.pipe(self._take, self._make, start, loader._options["seed"])
 
     def __next__(self) -> dict[str, Any]:
         if self._native is None:
             raise StopIteration
         try:
-            made = self._pipe.next()
+            if self._plain and self._rest:
+                # There may be a hundred thousand of these a second.
+                part, progress = self._rest.popleft()
+                made = self._loader._part(*part), progress
+            else:
+                made = self._pipe.next()
         except BaseException:
             self.close()  # A batch is lost: what follows it must not pass for the rest of the epoch.
             raise
@@ -525,7 +536,7 @@ class _Batches(Iterator[dict[str, Any]]):
 
     def _make(self, taken: Any) -> dict[str, Any]:
         """What was taken as what the consumer gets."""
-        return taken if isinstance(taken, dict) else self._loader._batch(taken)
+        return self._loader._part(*taken) if isinstance(taken, tuple) else self._loader._batch(taken)
 
     def _is_newest(self) -> bool:
         """Whether the loader's state is that of this iteration."""

@@ -38,6 +38,8 @@ class Stages:
             raise ArgumentError("batches on a device belong to the stream of the thread that takes them: leave map_threads out")
         idle = device is not None or (map_batches is None and not self.collate)
         self.threads = 0 if idle else 1 if map_threads is None else map_threads
+        #: Whether there is nothing to do.
+        self.plain = buckets is None and map_batches is None and not self.collate
 
     @property
     def counted(self) -> bool:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 import torch
@@ -123,9 +123,13 @@ class TorchLoader(Loader):
     def _channels_first(self, array: torch.Tensor) -> torch.Tensor:
         return array.permute(0, 3, 1, 2)
 
-    def _split(self, columns: list[_forebay.BatchColumn]) -> list[dict[str, Any]]:
-        group, size = self._batch(columns), self._options["batch_size"]
-        return [dict(zip(group, parts)) for parts in zip(*(values.split(size) for values in group.values()))]
+    def _split(self, columns: list[_forebay.BatchColumn]) -> list[tuple[Any, ...]]:
+        group = _Group(self, columns)
+        return [(group, number) for number in range(len(group.parts))]
+
+    def _part(self, *part: Any) -> dict[str, Any]:
+        group, number = part
+        return group.take(number)
 
     def _batch(self, columns: list[_forebay.BatchColumn]) -> dict[str, Any]:
         device = self._options["device"]
@@ -134,14 +138,14 @@ class TorchLoader(Loader):
         # Everything is copied once more, at the rate of the device's memory, into tensors of PyTorch's allocator. That is some 3% of
         # the time that the link took, and what follows needs no rules of ours.
         stream = torch.cuda.current_stream(device)
-        copies: list[tuple[_forebay.Tensor, int]] = []
+        copies: list[tuple[_forebay.Tensor, int, tuple[int, int] | None]] = []
 
         def placed(native: _forebay.Tensor, name: str | None = None) -> torch.Tensor:
             if not native.on_device:
                 return tensor(native)
             target = self._out.get(name) if name is not None else None
             made = _empty_like(native, device) if target is None else _room(name, target, native)
-            copies.append((native, made.data_ptr()))
+            copies.append((native, made.data_ptr(), None))
             return made
 
         batch: dict[str, Any] = {}
@@ -159,7 +163,7 @@ class TorchLoader(Loader):
                 if valid is not None:
                     batch[f"{name}_valid"] = placed(valid, f"{name}_valid")
         except torch.cuda.OutOfMemoryError as error:
-            raise LoaderError(f"no memory is left on the device for the next batch; are earlier ones still held? {error}") from error
+            raise _no_memory(error) from error
         _forebay.copy_on_device(copies, stream.cuda_stream)
         for name, parts in batch.items():
             if isinstance(parts, tuple):
@@ -170,6 +174,58 @@ class TorchLoader(Loader):
         return batch
 
 
+class _Group:
+    """Batches that came together. What is in the device cache is copied batch by batch, all else is copied and split at once."""
+
+    def __init__(self, loader: TorchLoader, columns: list[_forebay.BatchColumn]) -> None:
+        self.ordinal, self.size = loader._options["device"], loader._options["batch_size"]
+        self.device = torch.device("cuda", self.ordinal)
+        self.stream = torch.cuda.current_stream(self.device)
+        self.handle = self.stream.cuda_stream
+        cached = [(name, values) for name, values, *_ in columns if getattr(values, "in_cache", False)]
+        #: Name, native rows, shape and dtype of each column that is in the cache.
+        self.cached = [(name, native, native.shape, _dtype(native)) for name, native in cached]
+        names = [name for name, _ in cached]
+        whole = loader._batch([column for column in columns if column[0] not in names])
+        self.rows = self.cached[0][2][0] if self.cached else len(next(iter(whole.values())))
+        count = -(-self.rows // self.size)
+        #: The columns that aren't, of each batch.
+        self.parts = [dict(zip(whole, parts)) for parts in zip(*(values.split(self.size) for values in whole.values()))] or [{} for _ in range(count)]
+        self.order = [name for name, *_ in columns if name in names or name in whole]
+        self.order += [name for name in whole if name not in self.order]
+
+    def take(self, number: int) -> dict[str, Any]:
+        """A batch, in the order of the stream that is current; once."""
+        batch, self.parts[number] = self.parts[number], {}
+        handle = _current(self.ordinal)
+        if handle != self.handle:
+            stream = torch.cuda.current_stream(self.device)
+            stream.wait_stream(self.stream)
+            for values in batch.values():
+                values.record_stream(stream)
+        if not self.cached:
+            return batch
+        first = number * self.size
+        rows = min(self.size, self.rows - first)
+        copies: list[tuple[_forebay.Tensor, int, tuple[int, int] | None]] = []
+        for name, native, shape, dtype in self.cached:
+            try:
+                batch[name] = made = torch.empty((rows, *shape[1:]), dtype=dtype, device=self.device)
+            except torch.cuda.OutOfMemoryError as error:
+                raise _no_memory(error) from error
+            copies.append((native, made.data_ptr(), (first, rows)))
+        _forebay.copy_on_device(copies, handle)
+        return {name: batch[name] for name in self.order}
+
+
+def _handle(device: int) -> int:
+    return int(torch.cuda.current_stream(device).cuda_stream)
+
+
+#: The handle of a device's current stream; without an object for it, since this is asked for every batch.
+_current: Callable[[int], int] = getattr(torch._C, "_cuda_getCurrentRawStream", _handle)
+
+
 def _dtype(native: _forebay.Tensor) -> torch.dtype:
     name = native.dtype
     return torch.int64 if name == "timestamp" else getattr(torch, name)
@@ -178,6 +234,10 @@ def _dtype(native: _forebay.Tensor) -> torch.dtype:
 def _empty_like(native: _forebay.Tensor, device: int) -> torch.Tensor:
     """Memory of the current stream."""
     return torch.empty(native.shape, dtype=_dtype(native), device=torch.device("cuda", device))
+
+
+def _no_memory(error: BaseException) -> LoaderError:
+    return LoaderError(f"no memory is left on the device for the next batch; are earlier ones still held? {error}")
 
 
 def _room(name: str, target: torch.Tensor, native: _forebay.Tensor) -> torch.Tensor:
