@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import argparse
 import os
-import re
 import shutil
 import sys
 import time
@@ -24,7 +23,6 @@ GROUP = "SELECT label, count(*) AS n, sum(score) AS total, max(id) AS last FROM 
 JOIN = "SELECT count(*) AS n, sum(i.score) AS total FROM items i JOIN others o ON i.id = o.id WHERE o.label < 50"
 WIDTH = 768
 QUERIES = 50
-CHUNKS = 10_000
 
 
 def main() -> int:
@@ -71,7 +69,7 @@ def scalars(report: Report, folder: Path, url: str, count: int) -> None:
         return lambda: db.execute(sql).to_arrow()
 
     def theirs(sql: str) -> Callable[[], Any]:
-        return lambda: peer.execute(sql).to_arrow_table()
+        return lambda: peer.sql(sql).to_arrow_table()
 
     ids = f"SELECT id FROM items WHERE {FILTER}"
     mine, duck, other = race(ours(ids), theirs(ids), lambda: dataset.to_table(columns=["id"], filter=FILTER))
@@ -98,11 +96,11 @@ def deeplake_filter(folder: Path, columns: dict[str, Any]) -> float | None:
     ds.append(columns)
     ds.commit()
     ds = deeplake.open_read_only(str(folder / "items.deeplake"))
-    return race(lambda: ds.query(f"SELECT id WHERE (label = 1 OR label = 2 OR label = 3) AND score > 0.9")["id"][:])[0]
+    return race(lambda: ds.query("SELECT id WHERE (label = 1 OR label = 2 OR label = 3) AND score > 0.9")["id"][:])[0]
 
 
 def tensors(report: Report, url: str) -> None:
-    """The same filter where rows have 150 KB of pixels besides, and one that statistics answer."""
+    """The same filter where rows have 150 KB of pixels besides."""
     db, count = fb.connect(url), 2_000
     make(db, "narrow").append(rows(count, 2))
     db.table("narrow").commit("rows")
@@ -119,19 +117,6 @@ def tensors(report: Report, url: str) -> None:
     plan = "\n".join(line["plan"] for line in db.execute(f"EXPLAIN ANALYZE {pixels}").to_list())
     if "rows_kept=1" not in plan or db.execute(pixels).to_arrow().num_rows != 1:
         raise AssertionError(plan)
-    # A table sorted by id: 10,000 chunks of one fragment or of many, of which one is left.
-    order = np.argsort(rows(CHUNKS, 3)["id"], kind="stable")
-    sorted_rows = {name: np.asarray(values, object)[order].tolist() for name, values in rows(CHUNKS, 3).items()}
-    chunks = make(db, "chunks", {"blob": "uint8[65536]"})
-    for start in range(0, CHUNKS, 1_000):
-        part = {name: values[start : start + 1_000] for name, values in sorted_rows.items()}
-        chunks.append(part | {"blob": np.zeros((1_000, 65_536), np.uint8)})
-    chunks.commit("rows")
-    plan = "\n".join(line["plan"] for line in fb.connect(url).execute("EXPLAIN SELECT blob FROM chunks WHERE id = 4321").to_list())
-    found = re.search(r"chunks=(\d+)/(\d+)", plan)
-    if found is None:
-        raise AssertionError(plan)
-    report.cost(f"chunks read for one row of {CHUNKS:,}, of {found[2]} chunks of two columns", int(found[1]), "", 2, bar=1)
 
 
 def vectors(report: Report, url: str, count: int) -> None:

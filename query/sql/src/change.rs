@@ -283,11 +283,11 @@ async fn touched(
     (body.from, body.selection) = (from, selection);
     body.projection = values.into_iter().enumerate().map(|(place, expr)| named(expr, place + 1)).collect();
     crate::parameters::bind(&mut query, &scope.given.parameters)?;
-    parse::operators(&mut query);
+    parse::operators(&mut query)?;
     let mut scope = scope.clone();
     crate::matching::search(session, &mut query, &mut scope).await?;
     let scope = &scope;
-    select::seed_randoms(&mut query, Some(scope.given.seed.unwrap_or_else(select::rand_seed)));
+    select::seed_randoms(&mut query, Some(scope.given.seed.unwrap_or_else(select::rand_seed)))?;
     let body = select_of(&mut query)?;
     let base = select::number(body)
         .ok_or_else(|| Error::unsupported("rows are changed in one table of the lake, named first"))?;

@@ -1,6 +1,6 @@
 //! `match(column, 'words')` and `bm25(column, 'words')`: what an index of texts says of the rows of the first table of a `FROM`.
 
-use std::{collections::HashMap, ops::ControlFlow, sync::Arc};
+use std::{collections::HashMap, sync::Arc};
 
 use arrow::{
     array::{AsArray, BooleanArray, Float32Array},
@@ -10,14 +10,13 @@ use datafusion::{
     logical_expr::{ColumnarValue, ScalarUDF, Signature, Volatility},
     sql::sqlparser::ast::{
         Expr, Function, FunctionArg, FunctionArgExpr, FunctionArguments, Ident, ObjectNamePart, Query, SetExpr, Value,
-        VisitMut, VisitorMut, visit_expressions_mut,
     },
 };
 
 use crate::{
     Error, Result, Session, alter,
     functions::Scalar,
-    parse::function,
+    parse::{Part, expressions, function, walk},
     scan::ROW,
     select::{Base, normal, number},
     session::Scope,
@@ -36,12 +35,11 @@ struct Call {
 
 /// Searches for the calls of a query, and makes functions of row numbers of them, which `scope` then has.
 pub(crate) async fn search(session: &Session, query: &mut Query, scope: &mut Scope) -> Result<()> {
-    let mut calls = Calls(Vec::new());
-    if let ControlFlow::Break(error) = query.visit(&mut calls) {
-        return Err(error);
-    }
+    let mut calls = Vec::new();
+    // Inner queries first: what they ask is of their own rows.
+    walk(query, &mut |part| if let Part::Leave(query) = part { replaced(query, &mut calls) } else { Ok(()) })?;
     let mut searched: HashMap<(String, String, String), Arc<HashMap<u64, f32>>> = HashMap::new();
-    for Call { name, table, column, words, score } in calls.0 {
+    for Call { name, table, column, words, score } in calls {
         let key = (table.clone(), column.clone(), words.clone());
         let tables = session.tables(scope);
         let table = tables.find(&table).await?;
@@ -62,53 +60,47 @@ pub(crate) async fn search(session: &Session, query: &mut Query, scope: &mut Sco
     Ok(())
 }
 
-struct Calls(Vec<Call>);
-
-impl VisitorMut for Calls {
-    type Break = Error;
-
-    // Inner queries first: what they ask is of their own rows.
-    fn post_visit_query(&mut self, query: &mut Query) -> ControlFlow<Error> {
-        let asks = visit_expressions_mut(query, |expr| {
-            if called(expr).is_some() { ControlFlow::Break(()) } else { ControlFlow::Continue(()) }
-        });
-        if asks.is_continue() {
-            return ControlFlow::Continue(());
-        }
-        let base = if let SetExpr::Select(select) = &mut *query.body { number(select) } else { None };
-        let Some(base) = base else {
-            let what = "match() and bm25() are of columns of the first table of a FROM, which is one of the lake";
-            return ControlFlow::Break(Error::unsupported(what));
-        };
-        visit_expressions_mut(query, |expr| match self.replaced(expr, &base) {
-            Ok(()) => ControlFlow::Continue(()),
-            Err(error) => ControlFlow::Break(error),
-        })
+/// Puts functions of row numbers in the place of a query's calls.
+fn replaced(query: &mut Query, calls: &mut Vec<Call>) -> Result<()> {
+    let mut asks = false;
+    expressions(query, &mut |expr| {
+        asks |= called(expr).is_some();
+        Ok(())
+    })?;
+    if !asks {
+        return Ok(());
     }
-}
-
-impl Calls {
-    fn replaced(&mut self, expr: &mut Expr, base: &Base) -> Result<()> {
+    let Some(base) = (if let SetExpr::Select(select) = &mut *query.body { number(select) } else { None }) else {
+        let what = "match() and bm25() are of columns of the first table of a FROM, which is one of the lake";
+        return Err(Error::unsupported(what));
+    };
+    expressions(query, &mut |expr| {
         let Some((score, arguments)) = called(expr) else { return Ok(()) };
-        let wrong = || Error::unsupported("match(column, 'words') and bm25(column, 'words') take a column and a text");
-        let [
-            FunctionArg::Unnamed(FunctionArgExpr::Expr(column)),
-            FunctionArg::Unnamed(FunctionArgExpr::Expr(Expr::Value(words))),
-        ] = arguments
-        else {
-            return Err(wrong());
-        };
-        let column = match column {
-            Expr::Identifier(ident) => normal(ident),
-            Expr::CompoundIdentifier(parts) if parts.len() == 2 && base.is(&parts[0]) => normal(&parts[1]),
-            _ => return Err(wrong()),
-        };
-        let Value::SingleQuotedString(words) = &words.value else { return Err(wrong()) };
-        let name = format!("row_match_{}", self.0.len());
-        self.0.push(Call { name: name.clone(), table: base.table.clone(), column, words: words.clone(), score });
+        let (column, words) = asked(arguments, &base)?;
+        let name = format!("row_match_{}", calls.len());
+        calls.push(Call { name: name.clone(), table: base.table.clone(), column, words, score });
         *expr = function(&name, vec![base.column(ROW)]);
         Ok(())
-    }
+    })
+}
+
+/// The column and the words of a call.
+fn asked(arguments: &[FunctionArg], base: &Base) -> Result<(String, String)> {
+    let wrong = || Error::unsupported("match(column, 'words') and bm25(column, 'words') take a column and a text");
+    let [
+        FunctionArg::Unnamed(FunctionArgExpr::Expr(column)),
+        FunctionArg::Unnamed(FunctionArgExpr::Expr(Expr::Value(words))),
+    ] = arguments
+    else {
+        return Err(wrong());
+    };
+    let column = match column {
+        Expr::Identifier(ident) => normal(ident),
+        Expr::CompoundIdentifier(parts) if parts.len() == 2 && base.is(&parts[0]) => normal(&parts[1]),
+        _ => return Err(wrong()),
+    };
+    let Value::SingleQuotedString(words) = &words.value else { return Err(wrong()) };
+    Ok((column, words.clone()))
 }
 
 /// Whether an expression calls one of the two functions, whether it asks for the score, and with what.

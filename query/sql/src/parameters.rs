@@ -1,13 +1,17 @@
 //! Values that a statement names: `$1`, `$2`, or `$name`.
 
-use std::{collections::BTreeMap, ops::ControlFlow};
+use std::collections::BTreeMap;
 
 use datafusion::sql::sqlparser::{
-    ast::{Array, CastKind, DataType, Expr, TimezoneInfo, Value, ValueWithSpan, VisitMut, visit_expressions_mut},
+    ast::{Array, CastKind, DataType, Expr, Query, TimezoneInfo, Value, ValueWithSpan},
     tokenizer::Span,
 };
 
-use crate::{Error, Result, functions::vector::FLOATS};
+use crate::{
+    Error, Result,
+    functions::vector::{FLOATS, packed},
+    parse,
+};
 
 /// Numbers of a list that are literals each; a longer list is one.
 const SHORT: usize = 16;
@@ -45,29 +49,24 @@ pub enum Parameter {
 ///
 /// # Errors
 /// [`Error::Parameter`] for a name without a value.
-pub(crate) fn bind(statement: &mut impl VisitMut, parameters: &Parameters) -> Result<()> {
-    let flow = visit_expressions_mut(statement, |expr| {
-        let Expr::Value(ValueWithSpan { value: Value::Placeholder(name), span }) = expr else {
-            return ControlFlow::Continue(());
-        };
-        let key = name.trim_start_matches(['$', ':', '@']);
-        match parameters.get(key) {
-            Some(parameter) => {
-                *expr = literal(parameter, *span);
-                ControlFlow::Continue(())
-            }
-            None => {
+pub(crate) fn bind(query: &mut Query, parameters: &Parameters) -> Result<()> {
+    parse::expressions(query, &mut |expr| {
+        if let Expr::Value(ValueWithSpan { value: Value::Placeholder(name), span }) = expr {
+            let Some(parameter) = parameters.get(name.trim_start_matches(['$', ':', '@'])) else {
                 let known: Vec<String> = parameters.keys().map(|key| format!("${key}")).collect();
                 let given = if known.is_empty() { "none".to_owned() } else { known.join(", ") };
                 let reason = format!("no value was given; there are: {given}");
-                ControlFlow::Break(Error::Parameter { name: name.clone(), reason })
-            }
+                return Err(Error::Parameter { name: name.clone(), reason });
+            };
+            *expr = literal(parameter, *span);
         }
-    });
-    match flow {
-        ControlFlow::Continue(()) => Ok(()),
-        ControlFlow::Break(error) => Err(error),
-    }
+        Ok(())
+    })
+}
+
+/// The numbers of a list that has nothing else.
+fn doubles(items: &[Parameter]) -> Option<Vec<f64>> {
+    items.iter().map(|item| if let Parameter::Float(value) = item { Some(*value) } else { None }).collect()
 }
 
 fn literal(parameter: &Parameter, span: Span) -> Expr {
@@ -103,15 +102,10 @@ fn literal(parameter: &Parameter, span: Span) -> Expr {
                 .map_or_else(|| micros.to_string(), |time| time.format("%Y-%m-%dT%H:%M:%S%.6f").to_string());
             cast(plain(Value::SingleQuotedString(text)), DataType::Timestamp(None, TimezoneInfo::None))
         }
-        Parameter::List(items)
-            if items.len() > SHORT && items.iter().all(|item| matches!(item, Parameter::Float(_))) =>
-        {
-            let bytes = items
-                .iter()
-                .flat_map(|item| if let Parameter::Float(value) = item { value.to_le_bytes() } else { [0; 8] });
-            crate::parse::function(FLOATS, vec![literal(&Parameter::Bytes(bytes.collect()), span)])
-        }
         Parameter::List(items) => {
+            if let Some(doubles) = doubles(items).filter(|doubles| doubles.len() > SHORT) {
+                return parse::function(FLOATS, vec![literal(&Parameter::Text(packed(&doubles)), span)]);
+            }
             let elem = items.iter().map(|item| literal(item, span)).collect();
             Expr::Array(Array { elem, named: false })
         }

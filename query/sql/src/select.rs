@@ -1,14 +1,11 @@
 //! Queries whose rows are rows of a table: what a loader takes.
 
-use std::ops::ControlFlow;
-
 use arrow::{array::AsArray, datatypes::UInt64Type};
 use datafusion::{
     logical_expr::{LogicalPlanBuilder, col},
     sql::sqlparser::ast::{
         ExcludeSelectItem, Expr, GroupByExpr, Ident, ObjectName, ObjectNamePart, OrderByKind, Query, Select,
-        SelectItem, SelectItemQualifiedWildcardKind, SetExpr, TableAlias, TableFactor, VisitMut, VisitorMut,
-        WildcardAdditionalOptions,
+        SelectItem, SelectItemQualifiedWildcardKind, SetExpr, TableAlias, TableFactor, WildcardAdditionalOptions,
     },
 };
 use forebay_versioning::{Rows, Selection, Table};
@@ -61,7 +58,7 @@ const NUMBER: &str = "\u{3}row";
 pub(crate) async fn select(session: &Session, mut query: Query, names: Names, given: &Given) -> Result<Chosen> {
     crate::parameters::bind(&mut query, &given.parameters)?;
     parse::samples(&mut query)?;
-    parse::operators(&mut query);
+    parse::operators(&mut query)?;
     let no = |what: &str| Err(Error::unsupported(format!("a selection's rows are rows of one table: {what}")));
     if let Some(what) = regrouping(&query) {
         return no(what);
@@ -75,7 +72,7 @@ pub(crate) async fn select(session: &Session, mut query: Query, names: Names, gi
     let seed = given.seed.unwrap_or_else(rand_seed);
     scope.given.seed = Some(seed);
     crate::matching::search(session, &mut query, &mut scope).await?;
-    seed_randoms(&mut query, Some(seed));
+    seed_randoms(&mut query, Some(seed))?;
     let SetExpr::Select(select) = &mut *query.body else { return no("it has no SELECT") };
     let Some(base) = number(select) else { return no("its FROM must begin with a table of the lake") };
     if given.tables.contains_key(&base.table) {
@@ -224,45 +221,30 @@ fn columns(select: &Select, base: &Base) -> Result<Option<Vec<String>>> {
 
 /// Makes `random()` follow from the row where a query reads a table. Without a seed, only if it must: `random()` is then as
 /// DataFusion has it.
-pub(crate) fn seed_randoms(query: &mut Query, seed: Option<u64>) {
-    let Some(seed) = seed else { return };
-    let _: ControlFlow<()> = query.visit(&mut Seed(seed));
-}
-
-struct Seed(u64);
-
-impl VisitorMut for Seed {
-    type Break = ();
-
-    // Inner queries first: what is random in them follows from their own rows.
-    fn post_visit_query(&mut self, query: &mut Query) -> ControlFlow<()> {
+pub(crate) fn seed_randoms(query: &mut Query, seed: Option<u64>) -> Result<()> {
+    let Some(seed) = seed else { return Ok(()) };
+    parse::walk(query, &mut |part| {
+        // Inner queries first: what is random in them follows from their own rows.
+        let parse::Part::Leave(query) = part else { return Ok(()) };
         let mut probe = query.clone();
-        if !parse::randoms(&mut probe, self.0, &Expr::Identifier(Ident::new(ROW))) {
-            return ControlFlow::Continue(());
-        }
-        if let SetExpr::Select(select) = &mut *query.body
+        if parse::randoms(&mut probe, seed, &Expr::Identifier(Ident::new(ROW)))?
+            && let SetExpr::Select(select) = &mut *query.body
             && let Some(base) = number(select)
         {
-            parse::randoms(query, self.0, &base.column(ROW));
+            parse::randoms(query, seed, &base.column(ROW))?;
         }
-        ControlFlow::Continue(())
-    }
+        Ok(())
+    })
 }
 
 /// Makes `_row` and `_row_id` columns of every table that a query reads, and no part of `*`.
-pub(crate) fn hide_numbers(query: &mut Query) {
-    let _: ControlFlow<()> = query.visit(&mut Hide);
-}
-
-struct Hide;
-
-impl VisitorMut for Hide {
-    type Break = ();
-
-    fn pre_visit_query(&mut self, query: &mut Query) -> ControlFlow<()> {
-        if let SetExpr::Select(select) = &mut *query.body {
+pub(crate) fn hide_numbers(query: &mut Query) -> Result<()> {
+    parse::walk(query, &mut |part| {
+        if let parse::Part::Enter(query) = part
+            && let SetExpr::Select(select) = &mut *query.body
+        {
             number(select);
         }
-        ControlFlow::Continue(())
-    }
+        Ok(())
+    })
 }

@@ -262,13 +262,13 @@ impl Session {
     pub(crate) async fn plan(&self, mut query: Query, scope: &Scope) -> Result<(SessionContext, LogicalPlan)> {
         parameters::bind(&mut query, &scope.given.parameters)?;
         parse::samples(&mut query)?;
-        parse::operators(&mut query);
+        parse::operators(&mut query)?;
         let mut scope = scope.clone();
         matching::search(self, &mut query, &mut scope).await?;
         if scope.numbered {
-            select::hide_numbers(&mut query);
+            select::hide_numbers(&mut query)?;
         }
-        select::seed_randoms(&mut query, scope.given.seed);
+        select::seed_randoms(&mut query, scope.given.seed)?;
         self.planned(query, &scope).await
     }
 

@@ -3,7 +3,7 @@
 use std::sync::Arc;
 
 use arrow::{
-    array::{Array, ArrayRef, AsArray, Float64Array, Float64Builder, ListBuilder},
+    array::{Array, ArrayRef, AsArray, Float32Array, Float64Array, Float64Builder, ListBuilder},
     compute::cast,
     datatypes::{DataType, Field, Float32Type},
 };
@@ -27,23 +27,44 @@ pub(super) fn functions() -> Vec<Scalar> {
         Scalar::new("negative_inner_product", two(), number, |args, _, rows| {
             pairwise("<#>", args, rows, |a, b| Metric::InnerProduct.distance(a, b))
         }),
-        Scalar::new(FLOATS, Signature::exact(vec![DataType::Binary], Volatility::Immutable), list, |args, _, rows| {
+        Scalar::new(FLOATS, Signature::exact(vec![DataType::Utf8], Volatility::Immutable), list, |args, _, rows| {
             floats(args, rows)
         }),
     ]
 }
 
-/// The function that makes a list of doubles of their bytes: a vector that is handed in is one value to the planner.
+/// The functions that compare two vectors.
+pub(crate) const DISTANCES: [&str; 4] = ["l2_distance", "cosine_distance", "inner_product", "negative_inner_product"];
+
+/// The function that makes a list of doubles of [`packed`] ones. Distances take these as they are.
 pub(crate) const FLOATS: &str = "list_of_doubles";
+
+/// A vector that is handed in, as a text: planners copy and print every literal many times, and text is what that costs least for.
+pub(crate) fn packed(doubles: &[f64]) -> String {
+    use std::fmt::Write as _;
+    doubles.iter().fold(PACKED.to_owned(), |mut text, double| {
+        let _ = write!(text, "{:016x}", double.to_bits()); // A string takes everything.
+        text
+    })
+}
+
+/// What packed vectors begin with.
+const PACKED: &str = "doubles:";
+
+fn unpacked(text: &str) -> DfResult<Vec<f64>> {
+    let digits = text.strip_prefix(PACKED).map(|digits| digits.as_bytes().chunks(16));
+    let double = |digits| Some(f64::from_bits(u64::from_str_radix(std::str::from_utf8(digits).ok()?, 16).ok()?));
+    let doubles = digits.and_then(|digits| digits.map(double).collect());
+    doubles.ok_or_else(|| failed("a text is no vector: an array of numbers is one".to_owned()))
+}
 
 fn floats(arguments: &[ColumnarValue], rows: usize) -> DfResult<ColumnarValue> {
     let rows = rows_of(arguments, rows);
     let lists = array(&arguments[0], rows)?;
     let mut made = ListBuilder::new(Float64Builder::new());
-    for bytes in lists.as_binary::<i32>() {
-        let (doubles, _) = bytes.unwrap_or_default().as_chunks::<8>();
-        doubles.iter().for_each(|double| made.values().append_value(f64::from_le_bytes(*double)));
-        made.append(bytes.is_some());
+    for text in lists.as_string::<i32>() {
+        made.values().append_slice(&text.map(unpacked).transpose()?.unwrap_or_default());
+        made.append(text.is_some());
     }
     result(arguments, shared(made.finish()))
 }
@@ -152,6 +173,11 @@ impl Vectors {
                 return Ok(Self { values, length: length as usize, nulls, constant });
             }
             DataType::List(_) | DataType::LargeList(_) => (arrow::array::new_empty_array(&DataType::Float32), 0),
+            DataType::Utf8 if constant && lists.is_valid(0) => {
+                let numbers = unpacked(lists.as_string::<i32>().value(0))?.into_iter().map(|number| number as f32);
+                let values = Arc::new(Float32Array::from_iter_values(numbers));
+                return Ok(Self { length: values.len(), values, nulls: None, constant });
+            }
             DataType::Null => {
                 let nulls = Some(arrow::buffer::NullBuffer::new_null(lists.len()));
                 return Ok(Self {
@@ -214,6 +240,14 @@ fn pairwise(
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn packed_vectors_are_what_was_packed() {
+        let numbers = [1.0, f64::NAN, -0.0, f64::MIN_POSITIVE, f64::NEG_INFINITY];
+        let bits = |numbers: &[f64]| numbers.iter().map(|number| number.to_bits()).collect::<Vec<_>>();
+        assert_eq!(bits(&unpacked(&packed(&numbers)).unwrap()), bits(&numbers));
+        assert!(unpacked("doubles:é").is_err() && unpacked("[1, 2]").is_err());
+    }
 
     #[test]
     fn distances_are_those_of_plain_loops() {

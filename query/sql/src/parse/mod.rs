@@ -2,6 +2,7 @@
 
 mod rewrite;
 mod sample;
+mod walk;
 
 use datafusion::sql::sqlparser::{
     ast::Statement,
@@ -13,6 +14,7 @@ use datafusion::sql::sqlparser::{
 
 pub(crate) use rewrite::{function, is_random, operators, randoms, split_pinned, without_numbers};
 pub(crate) use sample::samples;
+pub(crate) use walk::{Part, expressions, walk};
 
 use crate::{Error, Result};
 

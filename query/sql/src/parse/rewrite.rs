@@ -1,18 +1,24 @@
 //! What our SQL has beyond the standard, put in terms of what DataFusion plans.
 
-use std::ops::ControlFlow;
-
 use datafusion::sql::sqlparser::{
     ast::{
         BinaryOperator, ExcludeSelectItem, Expr, Function, FunctionArg, FunctionArgExpr, FunctionArgumentList,
-        FunctionArguments, Ident, ObjectName, ObjectNamePart, SelectItem, TableAlias, TableFactor, Value,
-        ValueWithSpan, VisitMut, VisitorMut, visit_expressions_mut,
+        FunctionArguments, Ident, ObjectName, ObjectNamePart, Query, SelectItem, TableAlias, TableFactor, Value,
+        ValueWithSpan,
     },
     tokenizer::{Span, Token, TokenWithSpan},
 };
 
-use super::{AT, is, name, word};
-use crate::scan::{ROW, ROW_ID};
+use super::{
+    AT, is, name,
+    walk::{Part, expressions, walk},
+    word,
+};
+use crate::{
+    Result,
+    functions::vector::{DISTANCES, FLOATS},
+    scan::{ROW, ROW_ID},
+};
 
 /// Between a table's name and its version. No name has it.
 const PIN: char = '\u{1}';
@@ -75,51 +81,83 @@ pub(crate) fn function(name: &str, arguments: Vec<Expr>) -> Expr {
 }
 
 /// Operators on vectors and JSON become calls, and pinned tables keep their plain name as an alias.
-pub(crate) fn operators(statement: &mut impl VisitMut) {
-    let _: ControlFlow<()> = visit_expressions_mut(statement, |expr| {
-        let Expr::BinaryOp { left, op, right } = expr else { return ControlFlow::Continue(()) };
-        let name = match op {
-            BinaryOperator::LtDashGt => "l2_distance",
-            BinaryOperator::Spaceship => "cosine_distance",
-            BinaryOperator::Custom(op) if op == "<#>" => "negative_inner_product",
-            BinaryOperator::Custom(op) if op == "<->" => "l2_distance",
-            BinaryOperator::Custom(op) if op == "<=>" => "cosine_distance",
-            BinaryOperator::Arrow => "json_get",
-            BinaryOperator::LongArrow => "json_get_text",
-            BinaryOperator::HashArrow => "json_path",
-            BinaryOperator::HashLongArrow => "json_path_text",
-            BinaryOperator::AtArrow => "contains_all",
-            _ => return ControlFlow::Continue(()),
-        };
+pub(crate) fn operators(query: &mut Query) -> Result<()> {
+    walk(query, &mut |part| {
+        match part {
+            Part::Table(factor) => alias(factor),
+            Part::Expr(expr) => call(expr),
+            Part::Enter(_) | Part::Leave(_) => {}
+        }
+        Ok(())
+    })
+}
+
+fn call(expr: &mut Expr) {
+    if let Expr::BinaryOp { left, op, right } = expr
+        && let Some(name) = call_of(op)
+    {
         let nothing = || Box::new(Expr::Value(Value::Null.into()));
         let arguments = vec![*std::mem::replace(left, nothing()), *std::mem::replace(right, nothing())];
         *expr = function(name, arguments);
-        ControlFlow::Continue(())
-    });
-    let _: ControlFlow<()> = statement.visit(&mut Aliases);
-}
-
-struct Aliases;
-
-impl VisitorMut for Aliases {
-    type Break = ();
-
-    fn pre_visit_table_factor(&mut self, factor: &mut TableFactor) -> ControlFlow<()> {
-        if let TableFactor::Table { name, alias: alias @ None, .. } = factor
-            && let Some(last) = name.0.last().and_then(ObjectNamePart::as_ident)
-            && let (table, Some(_)) = split_pinned(&last.value)
-        {
-            let name = Ident::with_quote('"', table);
-            *alias = Some(TableAlias { explicit: true, name, columns: Vec::new(), at: None });
-        }
-        ControlFlow::Continue(())
+    }
+    if let Expr::Function(call) = expr
+        && DISTANCES.iter().any(|name| is_call(call, name))
+    {
+        packed(call);
     }
 }
 
+fn alias(factor: &mut TableFactor) {
+    if let TableFactor::Table { name, alias: alias @ None, .. } = factor
+        && let Some(last) = name.0.last().and_then(ObjectNamePart::as_ident)
+        && let (table, Some(_)) = split_pinned(&last.value)
+    {
+        let name = Ident::with_quote('"', table);
+        *alias = Some(TableAlias { explicit: true, name, columns: Vec::new(), at: None });
+    }
+}
+
+/// The function that an operator stands for.
+fn call_of(op: &BinaryOperator) -> Option<&'static str> {
+    Some(match op {
+        BinaryOperator::LtDashGt => "l2_distance",
+        BinaryOperator::Spaceship => "cosine_distance",
+        BinaryOperator::Custom(op) if op == "<#>" => "negative_inner_product",
+        BinaryOperator::Custom(op) if op == "<->" => "l2_distance",
+        BinaryOperator::Custom(op) if op == "<=>" => "cosine_distance",
+        BinaryOperator::Arrow => "json_get",
+        BinaryOperator::LongArrow => "json_get_text",
+        BinaryOperator::HashArrow => "json_path",
+        BinaryOperator::HashLongArrow => "json_path_text",
+        BinaryOperator::AtArrow => "contains_all",
+        _ => return None,
+    })
+}
+
+/// Lets a distance take vectors that were handed in as they are: as lists, every pass of the planner would print them.
+fn packed(distance: &mut Function) {
+    let FunctionArguments::List(list) = &mut distance.args else { return };
+    for argument in &mut list.args {
+        if let FunctionArg::Unnamed(FunctionArgExpr::Expr(expr)) = argument
+            && let Expr::Function(call) = expr
+            && is_call(call, FLOATS)
+            && let FunctionArguments::List(inner) = &mut call.args
+            && let Some(FunctionArg::Unnamed(FunctionArgExpr::Expr(bytes))) = inner.args.pop()
+        {
+            *expr = bytes;
+        }
+    }
+}
+
+/// Whether a function is called by this name, and no schema's.
+fn is_call(function: &Function, name: &str) -> bool {
+    matches!(&function.name.0[..], [ObjectNamePart::Identifier(ident)] if ident.value.eq_ignore_ascii_case(name))
+}
+
 /// `random()` becomes a hash of `seed`, of the row that `row` names, and of which call it is. Gives whether there was one.
-pub(crate) fn randoms(statement: &mut impl VisitMut, seed: u64, row: &Expr) -> bool {
+pub(crate) fn randoms(query: &mut Query, seed: u64, row: &Expr) -> Result<bool> {
     let mut calls = 0_u64;
-    let _: ControlFlow<()> = visit_expressions_mut(statement, |expr| {
+    expressions(query, &mut |expr| {
         if is_random(expr) {
             let number = |value: u64| {
                 Expr::Value(ValueWithSpan { value: Value::Number(value.to_string(), false), span: Span::empty() })
@@ -127,16 +165,15 @@ pub(crate) fn randoms(statement: &mut impl VisitMut, seed: u64, row: &Expr) -> b
             *expr = function("row_random", vec![number(seed >> 1), number(calls), row.clone()]);
             calls += 1;
         }
-        ControlFlow::Continue(())
-    });
-    calls > 0
+        Ok(())
+    })?;
+    Ok(calls > 0)
 }
 
 /// Whether an expression is a bare `random()`.
 pub(crate) fn is_random(expr: &Expr) -> bool {
-    let Expr::Function(Function { name, args: FunctionArguments::List(list), .. }) = expr else { return false };
-    let [ObjectNamePart::Identifier(name)] = &name.0[..] else { return false };
-    list.args.is_empty() && name.value.eq_ignore_ascii_case("random")
+    let Expr::Function(call) = expr else { return false };
+    is_call(call, "random") && matches!(&call.args, FunctionArguments::List(list) if list.args.is_empty())
 }
 
 /// Leaves row numbers out of what `*` stands for.

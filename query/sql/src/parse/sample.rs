@@ -1,16 +1,18 @@
 //! `FROM t TABLESAMPLE BERNOULLI (10)`: a filter by chance. `SAMPLE BY weight LIMIT n`: an order by chance.
 
-use std::ops::ControlFlow;
-
 use datafusion::sql::sqlparser::{
     ast::{
         BinaryOperator, Expr, Function, FunctionArg, FunctionArgExpr, FunctionArguments, OrderByKind, Query, Select,
-        SetExpr, TableFactor, TableSampleKind, TableSampleUnit, Value, VisitMut, VisitorMut,
+        SetExpr, TableFactor, TableSampleKind, TableSampleUnit, Value,
     },
     tokenizer::{Token, TokenWithSpan},
 };
 
-use super::{is, rewrite::function};
+use super::{
+    is,
+    rewrite::function,
+    walk::{Part, walk},
+};
 use crate::{Error, Result};
 
 /// The function that orders rows by chance and weight.
@@ -72,46 +74,32 @@ fn weight(query: &Query) -> Option<Expr> {
 /// # Errors
 /// [`Error::Unsupported`] for a sample that is no part of the rows of the first table of a `FROM`.
 pub(crate) fn samples(query: &mut Query) -> Result<()> {
-    match query.visit(&mut Samples) {
-        ControlFlow::Continue(()) => Ok(()),
-        ControlFlow::Break(error) => Err(error),
-    }
-}
-
-struct Samples;
-
-impl VisitorMut for Samples {
-    type Break = Error;
-
-    fn pre_visit_query(&mut self, query: &mut Query) -> ControlFlow<Error> {
-        let weight = weight(query);
-        let SetExpr::Select(select) = &mut *query.body else { return ControlFlow::Continue(()) };
-        if let Some(weight) = weight {
-            // Rows without weight are never chosen, however many are.
-            let zero = Expr::Value(Value::Number("0".to_owned(), false).into());
-            also(select, operation(Expr::Nested(Box::new(weight)), BinaryOperator::Gt, zero));
-        }
-        filter(select)
-    }
-
-    fn post_visit_table_factor(&mut self, factor: &mut TableFactor) -> ControlFlow<Error> {
-        match factor {
-            TableFactor::Table { sample: Some(_), .. } | TableFactor::Derived { sample: Some(_), .. } => {
-                ControlFlow::Break(Error::unsupported("TABLESAMPLE goes with the first table of a FROM"))
+    walk(query, &mut |part| match part {
+        Part::Enter(query) => {
+            let weight = weight(query);
+            let SetExpr::Select(select) = &mut *query.body else { return Ok(()) };
+            if let Some(weight) = weight {
+                // Rows without weight are never chosen, however many are.
+                let zero = Expr::Value(Value::Number("0".to_owned(), false).into());
+                also(select, operation(Expr::Nested(Box::new(weight)), BinaryOperator::Gt, zero));
             }
-            _ => ControlFlow::Continue(()),
+            filter(select)
         }
-    }
+        Part::Table(TableFactor::Table { sample: Some(_), .. } | TableFactor::Derived { sample: Some(_), .. }) => {
+            Err(Error::unsupported("TABLESAMPLE goes with the first table of a FROM"))
+        }
+        _ => Ok(()),
+    })
 }
 
-fn filter(select: &mut Select) -> ControlFlow<Error> {
+fn filter(select: &mut Select) -> Result<()> {
     let Some(TableFactor::Table { sample, .. }) = select.from.first_mut().map(|from| &mut from.relation) else {
-        return ControlFlow::Continue(());
+        return Ok(());
     };
     let Some(TableSampleKind::BeforeTableAlias(found) | TableSampleKind::AfterTableAlias(found)) = sample.take() else {
-        return ControlFlow::Continue(());
+        return Ok(());
     };
-    let no = |what: &str| ControlFlow::Break(Error::unsupported(format!("TABLESAMPLE BERNOULLI (percent) {what}")));
+    let no = |what: &str| Err(Error::unsupported(format!("TABLESAMPLE BERNOULLI (percent) {what}")));
     if found.seed.is_some() {
         return no("has no REPEATABLE: give a seed beside the statement");
     }
@@ -122,7 +110,7 @@ fn filter(select: &mut Select) -> ControlFlow<Error> {
     let hundred = Expr::Value(Value::Number("100.0".to_owned(), false).into());
     let part = operation(quantity, BinaryOperator::Divide, hundred);
     also(select, operation(function("random", Vec::new()), BinaryOperator::Lt, part));
-    ControlFlow::Continue(())
+    Ok(())
 }
 
 fn operation(left: Expr, op: BinaryOperator, right: Expr) -> Expr {

@@ -29,6 +29,7 @@ use forebay_versioning::Table;
 
 pub(crate) use exec::ScanExec;
 pub(crate) use first::FirstRows;
+pub(crate) use read::mapped;
 pub(crate) use statistics::largest;
 
 use crate::{index::Indexes, types};

@@ -137,8 +137,9 @@ impl AsRef<[u8]> for Part {
     }
 }
 
-/// The values where they lie, without a copy: if a file on a local disk holds these rows, and no others, one behind the other.
-fn mapped(table: &Table, column: &Column, rows: Range<u64>) -> Result<Option<ArrayRef>> {
+/// The values where they lie, without a copy: if a file on a local disk that is open holds these rows, and no others, one behind
+/// the other.
+pub(crate) fn mapped(table: &Table, column: &Column, rows: Range<u64>) -> Result<Option<ArrayRef>> {
     if rows.is_empty() || column.shape.is_empty() || column.nullable {
         return Ok(None); // A copy of scalars costs nothing beside what is done with them.
     }

@@ -47,6 +47,30 @@ async fn a_filter_reads_one_chunk_of_many() {
 }
 
 #[tokio::test]
+async fn of_ten_thousand_chunks_a_filter_reads_one() {
+    const CHUNKS: usize = 10_000;
+    const EACH: usize = 64;
+    let mut lake = empty().await;
+    let mut transaction = lake.lake.begin("main").await.unwrap();
+    let schema = Schema::new(vec![Column::new("id", DType::I64, []).unwrap()]).unwrap();
+    transaction.create_table("t", schema).unwrap();
+    let options = WriteOptions { chunk_bytes: 8 * EACH, block_bytes: 8 * EACH, ..WriteOptions::default() };
+    let writer = transaction.writer("t").await.unwrap().with_options(options);
+    // Ten files: what one may have in its index is bounded.
+    let mut writer = writer.with_file_bytes(8 * (CHUNKS * EACH) as u64 / 10);
+    let ids: Vec<u8> = (0..(CHUNKS * EACH) as i64).flat_map(i64::to_le_bytes).collect();
+    writer.push(&[ColumnSlice { rows: CHUNKS * EACH, values: Values::Fixed(&ids), validity: None }]).unwrap();
+    transaction.append(writer.finish().unwrap());
+    transaction.commit("rows", "test").await.unwrap();
+    lake.session = session(&lake.lake, At::default()).await;
+    let plan = lake.rows("EXPLAIN SELECT id FROM t WHERE id = 400000").await.join("\n");
+    assert!(plan.contains("chunks=1/10000 (9999 pruned)"), "{plan}");
+    let before = lake.read();
+    assert_eq!(lake.rows("SELECT id FROM t WHERE id = 400000").await, ["400000"]);
+    assert_eq!(lake.read() - before, 8 * EACH as u64);
+}
+
+#[tokio::test]
 async fn large_columns_are_read_only_for_rows_that_are_left() {
     let mut lake = table().await;
     lake.rows("SELECT id FROM t WHERE id < 0").await;

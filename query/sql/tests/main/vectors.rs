@@ -152,6 +152,18 @@ async fn rows_without_a_vector_come_last_and_are_not_lost() {
 }
 
 #[tokio::test]
+async fn vectors_that_are_handed_in_are_told_apart() {
+    let mut lake = with("CREATE TABLE items (id INT, v VECTOR(20))").await;
+    lake.run(&format!("INSERT INTO items VALUES (1, {}), (2, {})", literal(&[0.0; 20]), literal(&[1.0; 20]))).await;
+    let vector =
+        |last: f64| Parameter::List((0..20).map(|at| Parameter::Float(if at < 19 { 0.0 } else { last })).collect());
+    let asked = given(&[vector(3.0), vector(4.0)]);
+    let text = "SELECT v <-> $1, l2_distance($2, v), $1 = $2, $1 <-> $2 FROM items WHERE id = 1 ORDER BY v <-> $2";
+    assert_eq!(lake.rows_with(text, &asked).await, ["3.0 4.0 false 1.0"]);
+    assert!(lake.error("SELECT v <-> '[1, 2]' FROM items").await.contains("a text is no vector"));
+}
+
+#[tokio::test]
 async fn branches_have_their_own_indexes_and_merges_join_them() {
     let mut lake = indexed().await;
     lake.run("CREATE BRANCH side").await;

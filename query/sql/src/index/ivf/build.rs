@@ -9,11 +9,11 @@ use arrow::{
 use forebay_format::{Column, ColumnData, ColumnSlice, FragmentId, OwnedValues};
 use forebay_versioning::{Table, TableWriter};
 
-use super::{CENTROIDS, Settings, Vectors, centroids::Centroids};
+use super::{CENTROID, KNOWN, Settings, Vectors, centroids::Centroids};
 use crate::{Result, arrays, change::blocking};
 
 /// Vectors that centroids are found from, for each of them.
-const SAMPLE: usize = 64;
+const SAMPLE: usize = 32;
 /// Bytes of vectors that are sorted into cells at once.
 const AT_ONCE: usize = 256 << 20;
 
@@ -28,8 +28,10 @@ pub(in crate::index) async fn build(
     let sample = sampled(table, column, lists * SAMPLE).await?;
     let train = move || Ok(Arc::new(Centroids::train(&sample, length as usize, lists, lists as u64)));
     let centroids = blocking(train).await?;
-    let mut first = Cells::new(length as usize);
-    first.add(CENTROIDS, &[], [].into_iter(), centroids.values().iter());
+    let mut first = Cells::default();
+    for (number, centroid) in (0..).zip(centroids.iter()) {
+        first.add(CENTROID, &[0; 16], number, centroid);
+    }
     let writer = push(writer, first).await?;
     sort_into(table, column, (0..table.fragments().len()).collect(), &centroids, writer).await
 }
@@ -106,7 +108,7 @@ async fn sort_into(
     Ok((writer, taken))
 }
 
-/// Rows of an index for some rows of a fragment: one for each cell that has any, and at least one.
+/// Rows of an index for some rows of a fragment, cell by cell; one that says that the fragment is known if it has no vector.
 fn sorted(id: FragmentId, stored: &[u32], array: &dyn Array, centroids: &Centroids) -> Result<(Cells, u64)> {
     let (mut rows, mut vectors) = (Vec::new(), Vec::new());
     each(array, |place, vector| {
@@ -116,13 +118,12 @@ fn sorted(id: FragmentId, stored: &[u32], array: &dyn Array, centroids: &Centroi
     let (nearest, length) = (centroids.nearest(&vectors), centroids.length());
     let mut order: Vec<usize> = (0..nearest.len()).collect();
     order.sort_by_key(|place| nearest[*place]);
-    let mut made = Cells::new(length);
-    for group in order.chunk_by(|a, b| nearest[*a] == nearest[*b]) {
-        let vectors = group.iter().flat_map(|place| &vectors[place * length..(place + 1) * length]);
-        made.add(nearest[group[0]], id.as_bytes(), group.iter().map(|place| rows[*place]), vectors);
+    let mut made = Cells::default();
+    for place in &order {
+        made.add(nearest[*place], id.as_bytes(), rows[*place], &vectors[place * length..(place + 1) * length]);
     }
     if order.is_empty() {
-        made.add(0, id.as_bytes(), [].into_iter(), [].iter());
+        made.add(KNOWN, id.as_bytes(), 0, &vec![0.0; length]);
     }
     Ok((made, order.len() as u64))
 }
@@ -138,65 +139,28 @@ async fn push(mut writer: TableWriter, cells: Cells) -> Result<TableWriter> {
 }
 
 /// Rows of an index on their way to a file.
+#[derive(Default)]
 struct Cells {
-    length: usize,
     cells: Vec<u8>,
-    fragments: Lists,
-    rows: Lists,
-    vectors: Lists,
-}
-
-/// Values of a ragged column.
-struct Lists {
-    offsets: Vec<u64>,
-    shapes: Vec<u32>,
-    bytes: Vec<u8>,
-}
-
-impl Lists {
-    fn new() -> Self {
-        Self { offsets: vec![0], shapes: Vec::new(), bytes: Vec::new() }
-    }
-
-    fn end(&mut self, shape: &[u32]) {
-        self.offsets.push(self.bytes.len() as u64);
-        self.shapes.extend_from_slice(shape);
-    }
-
-    fn data(self) -> ColumnData {
-        let Self { offsets, shapes, bytes } = self;
-        let rows = offsets.len() - 1;
-        ColumnData { rows, values: OwnedValues::Ragged { offsets, shapes, bytes }, validity: None }
-    }
+    fragments: Vec<u8>,
+    rows: Vec<u8>,
+    vectors: Vec<u8>,
 }
 
 impl Cells {
-    fn new(length: usize) -> Self {
-        Self { length, cells: Vec::new(), fragments: Lists::new(), rows: Lists::new(), vectors: Lists::new() }
-    }
-
-    fn add<'a>(
-        &mut self,
-        cell: i32,
-        fragment: &[u8],
-        rows: impl Iterator<Item = u32>,
-        vectors: impl Iterator<Item = &'a f32>,
-    ) {
+    fn add(&mut self, cell: i32, fragment: &[u8; 16], row: u32, vector: &[f32]) {
         self.cells.extend(cell.to_le_bytes());
-        self.fragments.bytes.extend_from_slice(fragment);
-        self.fragments.end(&[]);
-        let before = self.rows.bytes.len();
-        self.rows.bytes.extend(rows.flat_map(u32::to_le_bytes));
-        self.rows.end(&[((self.rows.bytes.len() - before) / 4) as u32]);
-        let before = self.vectors.bytes.len();
-        self.vectors.bytes.extend(vectors.flat_map(|value| value.to_le_bytes()));
-        let count = (self.vectors.bytes.len() - before) / (4 * self.length.max(1));
-        self.vectors.end(&[count as u32, self.length as u32]);
+        self.fragments.extend(fragment);
+        self.rows.extend(row.to_le_bytes());
+        self.vectors.extend(vector.iter().flat_map(|value| value.to_le_bytes()));
     }
 
     fn data(self) -> [ColumnData; 4] {
         let rows = self.cells.len() / 4;
-        let cells = ColumnData { rows, values: OwnedValues::Fixed(self.cells), validity: None };
-        [cells, self.fragments.data(), self.rows.data(), self.vectors.data()]
+        [self.cells, self.fragments, self.rows, self.vectors].map(|bytes| ColumnData {
+            rows,
+            values: OwnedValues::Fixed(bytes),
+            validity: None,
+        })
     }
 }

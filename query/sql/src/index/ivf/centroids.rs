@@ -5,7 +5,7 @@ use rand::{SeedableRng as _, rngs::StdRng, seq::index::sample};
 use rayon::prelude::*;
 
 /// Times that centroids move.
-const ROUNDS: usize = 12;
+const ROUNDS: usize = 8;
 /// Vectors that are compared with all centroids at once.
 const BLOCK: usize = 512;
 
@@ -58,10 +58,6 @@ impl Centroids {
 
     pub(super) fn length(&self) -> usize {
         self.length
-    }
-
-    pub(super) fn values(&self) -> &[f32] {
-        &self.values
     }
 
     pub(super) fn iter(&self) -> impl Iterator<Item = &[f32]> {

@@ -1,32 +1,40 @@
 //! Indexes of vectors: inverted files (Jégou, Douze and Schmid 2011) with the vectors themselves in them.
 //!
-//! The first row of an index has the centroids; each other row has the vectors of a fragment that are nearest to one of them.
+//! The first rows of an index have the centroids, one each; the others have the vectors of the table, fragment by fragment and
+//! in each of them cell by cell, so that what a search compares lies side by side and is read where it lies.
 
 mod build;
 mod centroids;
 
 use std::{
     collections::{HashMap, HashSet},
+    ops::Range,
     sync::Arc,
 };
 
 use arrow::{
-    array::{AsArray, LargeListArray},
+    array::{Array, AsArray},
     datatypes::{Float32Type, UInt32Type},
 };
-use forebay_format::{Column, DType, Dim, FragmentId, Kind, OwnedValues, Schema};
+use forebay_format::{Codec, Column, Compression, DType, Dim, FragmentId, Kind, OwnedValues, Schema};
 use forebay_versioning::Table;
 use tokio::{sync::OnceCell, task::JoinSet};
 
 use super::Of;
-use crate::{Result, arrays, functions::Metric};
+use crate::{Result, arrays, functions::Metric, scan::mapped};
 pub(super) use build::build;
 use centroids::Centroids;
 
 /// The kind of the column that describes an index.
 pub(super) const KIND: &str = "ivf";
-/// In the cell of the row that has the centroids.
-const CENTROIDS: i32 = -1;
+/// In the cell of a row that has a centroid.
+const CENTROID: i32 = -1;
+/// In the cell of a row that has no vector: it says that a fragment which has none is known.
+const KNOWN: i32 = -2;
+/// Rows of an index whose cells are read at once.
+const STEP: usize = 1 << 20;
+/// Vectors that are compared together.
+const TOGETHER: u64 = 512;
 
 /// What is chosen when an index is made.
 #[derive(Clone, Copy, Debug)]
@@ -41,22 +49,24 @@ pub(super) struct Settings {
 
 impl Settings {
     pub(super) fn new(length: u32, rows: u64, lists: Option<usize>, probes: Option<usize>) -> Self {
-        let lists = lists.unwrap_or_else(|| (rows as f64).sqrt().ceil().clamp(1.0, 65_536.0) as usize);
-        Self { length, lists, probes: probes.unwrap_or_else(|| lists.div_ceil(32).max(4)) }
+        // Of few large cells one is near everything; more of them cost more to find.
+        let some = || (4.0 * (rows as f64).sqrt()).min(rows as f64 / 8.0).ceil().clamp(1.0, 65_536.0) as usize;
+        let lists = lists.unwrap_or_else(some);
+        Self { length, lists, probes: probes.unwrap_or_else(|| lists.div_ceil(128).max(8)) }
     }
 
-    /// The columns of the index: cell, fragment, rows of the fragment, their vectors.
+    /// The columns of the index: cell, identity of the fragment, row in the fragment, vector.
     pub(super) fn schema(&self, of: &Of) -> Result<Schema> {
+        let packed = |shuffle| Compression { codec: Codec::Zstd { level: 1 }, shuffle };
         let mut cell = Column::new("cell", DType::I32, [])?;
         let mut metadata = of.metadata();
         metadata.insert("probes".to_owned(), self.probes.to_string());
         cell.kind = Kind { name: KIND.to_owned(), metadata };
-        Ok(Schema::new(vec![
-            cell,
-            Column::new("fragment", DType::Bytes, [])?,
-            Column::new("rows", DType::U32, [Dim::Free])?,
-            Column::new("vectors", DType::F32, [Dim::Free, Dim::Fixed(self.length)])?,
-        ])?)
+        cell.compression = packed(true);
+        let mut fragment = Column::new("fragment", DType::U8, [Dim::Fixed(16)])?;
+        fragment.compression = packed(false);
+        let row = Column::new("row", DType::U32, [])?;
+        Ok(Schema::new(vec![cell, fragment, row, Column::new("vector", DType::F32, [Dim::Fixed(self.length)])?])?)
     }
 }
 
@@ -77,8 +87,8 @@ pub(crate) struct Vectors {
 #[derive(Debug)]
 struct Directory {
     centroids: Arc<Centroids>,
-    /// The rows of the index by cell, with their fragment.
-    cells: HashMap<i32, Vec<(u64, FragmentId)>>,
+    /// The rows of the index by cell, with the fragment whose vectors they have.
+    cells: HashMap<i32, Vec<(Range<u64>, FragmentId)>>,
     fragments: HashSet<FragmentId>,
 }
 
@@ -88,7 +98,7 @@ pub(crate) type Candidate = (f64, u64);
 impl Vectors {
     pub(super) fn of(table: Table, name: String, of: Of) -> Option<Self> {
         let columns = &table.schema().columns;
-        let [Dim::Free, Dim::Fixed(length)] = columns.get(3)?.shape[..] else { return None };
+        let [Dim::Fixed(length)] = columns.get(3)?.shape[..] else { return None };
         let probes = columns.first()?.kind.metadata.get("probes")?.parse().ok()?;
         Some(Self { name, of, length: length as usize, probes, table, opened: OnceCell::new() })
     }
@@ -98,32 +108,42 @@ impl Vectors {
     }
 
     async fn open(&self) -> Result<Directory> {
-        let all = 0..self.table.rows();
-        let (cells, ids) =
-            futures::try_join!(self.table.read("cell", all.clone()), self.table.read("fragment", all.clone()))?;
-        let (OwnedValues::Fixed(cells), OwnedValues::Ragged { offsets, bytes, .. }) = (cells.values, ids.values) else {
-            return Err(super::broken(&self.name, "its columns are of other types"));
-        };
-        let (cells, _) = cells.as_chunks::<4>();
-        let mut by_cell: HashMap<i32, Vec<(u64, FragmentId)>> = HashMap::new();
-        let (mut centroids, mut fragments) = (None, HashSet::new());
-        for ((row, cell), ends) in all.zip(cells).zip(offsets.windows(2)) {
-            let cell = i32::from_le_bytes(*cell);
-            if cell == CENTROIDS {
-                centroids = Some(row);
-                continue;
+        let wrong = || super::broken(&self.name, "its columns are of other types");
+        let (mut centroids, mut fragments) = (Vec::new(), HashSet::new());
+        let mut cells: HashMap<i32, Vec<(Range<u64>, FragmentId)>> = HashMap::new();
+        for start in (0..self.table.rows()).step_by(STEP) {
+            let rows = start..self.table.rows().min(start + STEP as u64);
+            let read = futures::try_join!(self.table.read("cell", rows.clone()), self.table.read("fragment", rows))?;
+            let (OwnedValues::Fixed(numbers), OwnedValues::Fixed(ids)) = (read.0.values, read.1.values) else {
+                return Err(wrong());
+            };
+            let keys = numbers.as_chunks::<4>().0.iter().zip(ids.as_chunks::<16>().0).collect::<Vec<_>>();
+            let mut row = start;
+            for run in keys.chunk_by(|a, b| a == b) {
+                let (cell, id) = (i32::from_le_bytes(*run[0].0), FragmentId::from_bytes(*run[0].1));
+                let rows = row..row + run.len() as u64;
+                row = rows.end;
+                if cell == CENTROID {
+                    centroids.extend(rows);
+                    continue;
+                }
+                fragments.insert(id);
+                if cell != KNOWN {
+                    cells.entry(cell).or_default().push((rows, id));
+                }
             }
-            let id = &bytes[ends[0] as usize..ends[1] as usize];
-            let id = id.try_into().map_err(|_| super::broken(&self.name, "a fragment's identity is cut short"))?;
-            let id = FragmentId::from_bytes(id);
-            fragments.insert(id);
-            by_cell.entry(cell).or_default().push((row, id));
         }
-        let row = centroids.ok_or_else(|| super::broken(&self.name, "it has no centroids"))?;
-        let vectors = lists(&self.table, "vectors", &[row]).await?;
-        let vectors = vectors.values().as_primitive::<Float32Type>().values().to_vec();
-        let centroids = Arc::new(Centroids::new(vectors, self.length));
-        Ok(Directory { centroids, cells: by_cell, fragments })
+        let field = self.vector()?.field;
+        self.table.open_files((0..self.table.fragments().len()).map(|fragment| (fragment, field))).await?;
+        let OwnedValues::Fixed(bytes) = self.table.take("vector", &centroids).await?.values else {
+            return Err(wrong());
+        };
+        let values = bytes.as_chunks::<4>().0.iter().map(|value| f32::from_le_bytes(*value)).collect();
+        Ok(Directory { centroids: Arc::new(Centroids::new(values, self.length)), cells, fragments })
+    }
+
+    fn vector(&self) -> Result<&Column> {
+        Ok(self.table.schema().column("vector")?)
     }
 
     /// Which fragments of the indexed table a search finds the rows of.
@@ -154,15 +174,16 @@ impl Vectors {
         let directory = self.directory().await?;
         let fragments = table.fragments().iter().enumerate().filter(|(at, _)| covered[*at]);
         let places: HashMap<FragmentId, usize> = fragments.map(|(at, fragment)| (fragment.id, at)).collect();
-        let mut rows: Vec<(u64, usize)> = cells
-            .iter()
-            .filter_map(|cell| directory.cells.get(cell))
-            .flatten()
-            .filter_map(|(row, fragment)| Some((*row, *places.get(fragment)?)))
-            .collect();
-        rows.sort_unstable();
+        let mut runs: Vec<(Range<u64>, usize)> = Vec::new();
+        for (rows, fragment) in cells.iter().filter_map(|cell| directory.cells.get(cell)).flatten() {
+            if let Some(place) = places.get(fragment) {
+                let cuts = rows.clone().step_by(TOGETHER as usize);
+                runs.extend(cuts.map(|start| (start..rows.end.min(start + TOGETHER), *place)));
+            }
+        }
+        runs.sort_unstable_by_key(|(rows, _)| rows.start);
         let mut tasks = JoinSet::new();
-        for part in rows.chunks(rows.len().div_ceil(threads.max(1)).max(1)) {
+        for part in runs.chunks(runs.len().div_ceil(threads.max(1)).max(1)) {
             let (index, table, query, part) = (self.table.clone(), table.clone(), query.clone(), part.to_vec());
             tasks.spawn(async move { compared(&index, &table, &part, metric, &query).await });
         }
@@ -180,34 +201,45 @@ impl Vectors {
     }
 }
 
-/// The vectors of some rows of an index against one vector.
+/// The vectors of some runs of rows of an index, each of one fragment, against one vector.
 async fn compared(
     index: &Table,
     table: &Table,
-    part: &[(u64, usize)],
+    runs: &[(Range<u64>, usize)],
     metric: Metric,
     query: &[f32],
 ) -> Result<Vec<Candidate>> {
-    let numbers: Vec<u64> = part.iter().map(|(row, _)| *row).collect();
-    let (rows, vectors) = futures::try_join!(lists(index, "rows", &numbers), lists(index, "vectors", &numbers))?;
-    let vectors = vectors.values().as_primitive::<Float32Type>().values().clone();
-    let mut vectors = vectors.chunks_exact(query.len().max(1));
-    let mut found = Vec::new();
-    for ((_, fragment), rows) in part.iter().zip(rows.iter().flatten()) {
+    let column = index.schema().column("vector")?;
+    let mut distances = Vec::with_capacity(runs.len());
+    let distances_of = |vectors: &dyn Array| -> Vec<f64> {
+        let vectors = vectors.as_fixed_size_list().values().as_primitive::<Float32Type>().values();
+        vectors.chunks_exact(query.len().max(1)).map(|vector| metric.distance(query, vector)).collect()
+    };
+    // What can't be compared where it lies is fetched together.
+    let mut rest = Vec::new();
+    for (rows, _) in runs {
+        let here = mapped(index, column, rows.clone())?;
+        if here.is_none() {
+            rest.extend(rows.clone());
+        }
+        distances.push(here.map(|vectors| distances_of(&vectors)));
+    }
+    let fetched = arrays::array(column, index.take("vector", &rest).await?)?;
+    let mut fetched = distances_of(&fetched).into_iter();
+    let all: Vec<u64> = runs.iter().flat_map(|(rows, _)| rows.clone()).collect();
+    let rows = arrays::array(index.schema().column("row")?, index.take("row", &all).await?)?;
+    let mut rows = rows.as_primitive::<UInt32Type>().values().iter();
+    let mut found = Vec::with_capacity(all.len());
+    for ((run, fragment), distances) in runs.iter().zip(distances) {
+        let count = (run.end - run.start) as usize;
+        let distances = distances.unwrap_or_else(|| fetched.by_ref().take(count).collect());
         let deleted = &table.fragments()[*fragment].deleted;
-        for (row, vector) in rows.as_primitive::<UInt32Type>().values().iter().zip(&mut vectors) {
+        for (row, distance) in rows.by_ref().take(count).zip(distances) {
             if !deleted.contains(*row) {
                 let number = table.first_row(*fragment) + u64::from(row - deleted.rank(*row));
-                found.push((metric.distance(query, vector), number));
+                found.push((distance, number));
             }
         }
     }
     Ok(found)
-}
-
-/// The flat elements of a ragged column in some rows.
-async fn lists(table: &Table, column: &str, rows: &[u64]) -> Result<LargeListArray> {
-    let column = table.schema().column(column)?;
-    let array = arrays::array(column, table.take(&column.name, rows).await?)?;
-    Ok(array.as_struct().column(0).as_list().clone())
 }
