@@ -14,14 +14,14 @@ use std::{
 
 use arrow::{
     array::{Array, AsArray},
-    datatypes::{Float32Type, UInt32Type},
+    datatypes::Float32Type,
 };
 use forebay_format::{Codec, Column, Compression, DType, Dim, FragmentId, Kind, OwnedValues, Schema};
 use forebay_versioning::Table;
 use tokio::{sync::OnceCell, task::JoinSet};
 
 use super::Of;
-use crate::{Result, arrays, functions::Metric, scan::mapped};
+use crate::{Error, Result, arrays, functions::Metric, scan::mapped};
 pub(super) use build::build;
 use centroids::Centroids;
 
@@ -108,14 +108,13 @@ impl Vectors {
     }
 
     async fn open(&self) -> Result<Directory> {
-        let wrong = || super::broken(&self.name, "its columns are of other types");
         let (mut centroids, mut fragments) = (Vec::new(), HashSet::new());
         let mut cells: HashMap<i32, Vec<(Range<u64>, FragmentId)>> = HashMap::new();
         for start in (0..self.table.rows()).step_by(STEP) {
             let rows = start..self.table.rows().min(start + STEP as u64);
             let read = futures::try_join!(self.table.read("cell", rows.clone()), self.table.read("fragment", rows))?;
             let (OwnedValues::Fixed(numbers), OwnedValues::Fixed(ids)) = (read.0.values, read.1.values) else {
-                return Err(wrong());
+                return Err(wrong(&self.table));
             };
             let keys = numbers.as_chunks::<4>().0.iter().zip(ids.as_chunks::<16>().0).collect::<Vec<_>>();
             let mut row = start;
@@ -136,7 +135,7 @@ impl Vectors {
         let field = self.vector()?.field;
         self.table.open_files((0..self.table.fragments().len()).map(|fragment| (fragment, field))).await?;
         let OwnedValues::Fixed(bytes) = self.table.take("vector", &centroids).await?.values else {
-            return Err(wrong());
+            return Err(wrong(&self.table));
         };
         let values = bytes.as_chunks::<4>().0.iter().map(|value| f32::from_le_bytes(*value)).collect();
         Ok(Directory { centroids: Arc::new(Centroids::new(values, self.length)), cells, fragments })
@@ -210,36 +209,47 @@ async fn compared(
     query: &[f32],
 ) -> Result<Vec<Candidate>> {
     let column = index.schema().column("vector")?;
-    let mut distances = Vec::with_capacity(runs.len());
     let distances_of = |vectors: &dyn Array| -> Vec<f64> {
         let vectors = vectors.as_fixed_size_list().values().as_primitive::<Float32Type>().values();
         vectors.chunks_exact(query.len().max(1)).map(|vector| metric.distance(query, vector)).collect()
     };
-    // What can't be compared where it lies is fetched together.
-    let mut rest = Vec::new();
-    for (rows, _) in runs {
-        let here = mapped(index, column, rows.clone())?;
-        if here.is_none() {
-            rest.extend(rows.clone());
+    let mut found = Vec::new();
+    let mut add = |fragment: usize, rows: &[u8], distances: &[f64]| {
+        let deleted = &table.fragments()[fragment].deleted;
+        for (row, distance) in rows.as_chunks::<4>().0.iter().zip(distances) {
+            let row = u32::from_le_bytes(*row);
+            if !deleted.contains(row) {
+                let number = table.first_row(fragment) + u64::from(row - deleted.rank(row));
+                found.push((*distance, number));
+            }
         }
-        distances.push(here.map(|vectors| distances_of(&vectors)));
-    }
-    let fetched = arrays::array(column, index.take("vector", &rest).await?)?;
-    let mut fetched = distances_of(&fetched).into_iter();
-    let all: Vec<u64> = runs.iter().flat_map(|(rows, _)| rows.clone()).collect();
-    let rows = arrays::array(index.schema().column("row")?, index.take("row", &all).await?)?;
-    let mut rows = rows.as_primitive::<UInt32Type>().values().iter();
-    let mut found = Vec::with_capacity(all.len());
-    for ((run, fragment), distances) in runs.iter().zip(distances) {
-        let count = (run.end - run.start) as usize;
-        let distances = distances.unwrap_or_else(|| fetched.by_ref().take(count).collect());
-        let deleted = &table.fragments()[*fragment].deleted;
-        for (row, distance) in rows.by_ref().take(count).zip(distances) {
-            if !deleted.contains(*row) {
-                let number = table.first_row(*fragment) + u64::from(row - deleted.rank(*row));
-                found.push((distance, number));
+    };
+    // What can't be compared where it lies is fetched together.
+    let (mut rest, mut numbers) = (Vec::new(), Vec::new());
+    for (run, fragment) in runs {
+        match mapped(index, column, run.clone())? {
+            Some(vectors) => {
+                let OwnedValues::Fixed(rows) = index.read("row", run.clone()).await?.values else {
+                    return Err(wrong(index));
+                };
+                add(*fragment, &rows, &distances_of(&vectors));
+            }
+            None => {
+                let start = numbers.len();
+                numbers.extend(run.clone());
+                rest.push((start..numbers.len(), *fragment));
             }
         }
     }
+    let (rows, vectors) = futures::try_join!(index.take("row", &numbers), index.take("vector", &numbers))?;
+    let distances = distances_of(&arrays::array(column, vectors)?);
+    let OwnedValues::Fixed(rows) = rows.values else { return Err(wrong(index)) };
+    for (places, fragment) in rest {
+        add(fragment, &rows[4 * places.start..4 * places.end], &distances[places]);
+    }
     Ok(found)
+}
+
+fn wrong(index: &Table) -> Error {
+    super::broken(index.name(), "its columns are of other types")
 }
