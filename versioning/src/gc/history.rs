@@ -13,6 +13,7 @@ use super::CONCURRENCY;
 use crate::{
     At, Error, Lake, Result, commit, epochs, lake, names,
     pin::{Listed, micros},
+    purge::Purges,
     refs,
 };
 
@@ -27,29 +28,31 @@ pub(super) struct Contents {
 }
 
 impl Contents {
-    fn of(commit: &Commit) -> Self {
+    fn of(commit: &Commit, purges: &Purges) -> Self {
         let mut contents = Self::default();
         for table in &commit.tables {
             match &table.root {
-                RootRef::Inline(root) => contents.add_root(root),
+                RootRef::Inline(root) => contents.add_root(root, purges),
                 RootRef::Object(pointer) => contents.roots.push(*pointer),
             }
         }
         contents
     }
 
-    pub(super) fn add_root(&mut self, root: &TableRoot) {
+    pub(super) fn add_root(&mut self, root: &TableRoot, purges: &Purges) {
         self.paths.extend(root.defaults.iter().map(|file| names::data(file.id)));
         for page in &root.pages {
             match &page.page {
-                PageLocation::Inline(page) => self.add_fragments(&page.fragments),
+                PageLocation::Inline(page) => self.add_fragments(&page.fragments, purges),
                 PageLocation::Object(pointer) => self.pages.push(*pointer),
             }
         }
     }
 
-    pub(super) fn add_fragments(&mut self, fragments: &[Fragment]) {
-        for fragment in fragments {
+    pub(super) fn add_fragments(&mut self, fragments: &[Fragment], purges: &Purges) {
+        let mut fragments = fragments.to_vec();
+        purges.apply(&mut fragments);
+        for fragment in &fragments {
             self.paths.extend(fragment.all_files().map(|file| names::data(file.id)));
             self.paths.extend(fragment.origins.map(|origins| names::meta(origins.id)));
         }
@@ -126,6 +129,7 @@ impl History {
         mut queue: Vec<Pointer>,
         logged: &mut HashMap<CommitId, Commit>,
     ) -> Result<()> {
+        let purges = lake.known_purges();
         while !queue.is_empty() {
             let wave: HashMap<CommitId, Pointer> =
                 queue.drain(..).map(|pointer| (pointer.id.cast(), pointer)).collect();
@@ -141,7 +145,7 @@ impl History {
                 .buffer_unordered(CONCURRENCY);
             while let Some(commit) = loaded.try_next().await? {
                 queue.extend(&commit.parents);
-                let known = Known { parents: commit.parents.clone(), contents: Contents::of(&commit) };
+                let known = Known { parents: commit.parents.clone(), contents: Contents::of(&commit, &purges) };
                 self.commits.insert(commit.id, known);
             }
         }
