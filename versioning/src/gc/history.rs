@@ -13,7 +13,6 @@ use super::CONCURRENCY;
 use crate::{
     At, Error, Lake, Result, commit, epochs, lake, names,
     pin::{Listed, micros},
-    purge::Purges,
     refs,
 };
 
@@ -28,31 +27,29 @@ pub(super) struct Contents {
 }
 
 impl Contents {
-    fn of(commit: &Commit, purges: &Purges) -> Self {
+    fn of(commit: &Commit) -> Self {
         let mut contents = Self::default();
         for table in &commit.tables {
             match &table.root {
-                RootRef::Inline(root) => contents.add_root(root, purges),
+                RootRef::Inline(root) => contents.add_root(root),
                 RootRef::Object(pointer) => contents.roots.push(*pointer),
             }
         }
         contents
     }
 
-    pub(super) fn add_root(&mut self, root: &TableRoot, purges: &Purges) {
+    pub(super) fn add_root(&mut self, root: &TableRoot) {
         self.paths.extend(root.defaults.iter().map(|file| names::data(file.id)));
         for page in &root.pages {
             match &page.page {
-                PageLocation::Inline(page) => self.add_fragments(&page.fragments, purges),
+                PageLocation::Inline(page) => self.add_fragments(&page.fragments),
                 PageLocation::Object(pointer) => self.pages.push(*pointer),
             }
         }
     }
 
-    pub(super) fn add_fragments(&mut self, fragments: &[Fragment], purges: &Purges) {
-        let mut fragments = fragments.to_vec();
-        purges.apply(&mut fragments);
-        for fragment in &fragments {
+    pub(super) fn add_fragments(&mut self, fragments: &[Fragment]) {
+        for fragment in fragments {
             self.paths.extend(fragment.all_files().map(|file| names::data(file.id)));
             self.paths.extend(fragment.origins.map(|origins| names::meta(origins.id)));
         }
@@ -129,7 +126,6 @@ impl History {
         mut queue: Vec<Pointer>,
         logged: &mut HashMap<CommitId, Commit>,
     ) -> Result<()> {
-        let purges = lake.known_purges();
         while !queue.is_empty() {
             let wave: HashMap<CommitId, Pointer> =
                 queue.drain(..).map(|pointer| (pointer.id.cast(), pointer)).collect();
@@ -145,7 +141,7 @@ impl History {
                 .buffer_unordered(CONCURRENCY);
             while let Some(commit) = loaded.try_next().await? {
                 queue.extend(&commit.parents);
-                let known = Known { parents: commit.parents.clone(), contents: Contents::of(&commit, &purges) };
+                let known = Known { parents: commit.parents.clone(), contents: Contents::of(&commit) };
                 self.commits.insert(commit.id, known);
             }
         }

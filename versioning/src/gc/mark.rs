@@ -21,7 +21,7 @@ pub(super) struct Marks(HashSet<String>);
 impl Marks {
     /// Everything that commits of `history` lead to; those in `expired` are kept without their tables.
     pub(super) async fn of(lake: &Lake, history: &History, expired: &HashSet<CommitId>) -> Result<Self> {
-        let (mut marks, purges) = (Self::default(), lake.known_purges());
+        let mut marks = Self::default();
         let (mut roots, mut pages) = (Vec::new(), Vec::new());
         for (id, commit) in &history.commits {
             marks.0.insert(names::meta(*id));
@@ -29,10 +29,9 @@ impl Marks {
                 marks.take(&commit.contents, &mut roots, &mut pages);
             }
         }
-        let found = read(lake, roots, TableRoot::decode, |contents, root| contents.add_root(&root, &purges)).await?;
+        let found = read(lake, roots, TableRoot::decode, |contents, root| contents.add_root(&root)).await?;
         marks.take(&found, &mut Vec::new(), &mut pages);
-        let found =
-            read(lake, pages, Page::decode, |contents, page| contents.add_fragments(&page.fragments, &purges)).await?;
+        let found = read(lake, pages, Page::decode, |contents, page| contents.add_fragments(&page.fragments)).await?;
         marks.take(&found, &mut Vec::new(), &mut Vec::new());
         Ok(marks)
     }
