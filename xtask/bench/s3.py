@@ -122,9 +122,10 @@ def tell(report: Report, rounds: list[dict[str, Any]]) -> None:
         return median([line[key] for line in rounds])
 
     size, rate = BATCH * (ROW + 16), of("once") / of("seconds") / 1e6
+    floor = max(of("same"), of("large"))
     for latencies in LATENCIES:
-        report.cost(f"first batch, {latencies} latencies and the rate of its ranges", of("first"), "s", latencies * DELAY + size / of("first_same"), bar=1)
-    report.cost(f"  {LATENCIES[-1]} latencies and the rate of the epoch's floor", of("first"), "s", LATENCIES[-1] * DELAY + size / of("large"))
+        report.cost(f"first batch, {latencies} latencies and the rate of the epoch's floor", of("first"), "s", latencies * DELAY + size / floor, bar=1)
+        report.cost("  and the rate of its own ranges", of("first"), "s", latencies * DELAY + size / of("first_same"))
     report.rate("epoch, shuffled, cold, beside its own ranges", rate, "MB/s", of("same") / 1e6, bar=0.9)
     report.rate("  beside ranges of 4 MiB", rate, "MB/s", of("large") / 1e6, bar=0.9)
     report.rate("  beside ranges of 4 MiB that are kept in memory", rate, "MB/s", of("kept") / 1e6)

@@ -28,33 +28,25 @@ pub(crate) fn raised(class: &'static str, error: &(dyn StdError + 'static)) -> P
     })
 }
 
+/// An error, and what caused it. An io error shows the causes of an error that it wraps, and not that one itself.
+fn causes<'a>(error: &'a (dyn StdError + 'static)) -> impl Iterator<Item = &'a (dyn StdError + 'static)> {
+    std::iter::successors(Some(error), |error: &&'a (dyn StdError + 'static)| {
+        let error: &'a (dyn StdError + 'static) = *error;
+        match error.downcast_ref::<std::io::Error>() {
+            Some(io) => io.get_ref().map(|inner| inner as &(dyn StdError + 'static)),
+            None => error.source(),
+        }
+    })
+}
+
 /// The first of an error's causes that is of a type.
 fn cause<'a, E: StdError + 'static>(error: &'a (dyn StdError + 'static)) -> Option<&'a E> {
-    let mut cause = Some(error);
-    while let Some(error) = cause {
-        if let Some(found) = error.downcast_ref::<E>() {
-            return Some(found);
-        }
-        cause = error.source();
-    }
-    None
+    causes(error).find_map(|error| error.downcast_ref())
 }
 
 /// The operating system's number of an error, wherever it is among the causes.
 fn errno(error: &(dyn StdError + 'static)) -> Option<i32> {
-    let mut cause = Some(error);
-    while let Some(error) = cause {
-        if let Some(io) = error.downcast_ref::<std::io::Error>() {
-            if let Some(number) = io.raw_os_error() {
-                return Some(number);
-            }
-            // An io error that wraps another shows the inner one's causes, not the inner one.
-            cause = io.get_ref().map(|inner| inner as &(dyn StdError + 'static));
-        } else {
-            cause = error.source();
-        }
-    }
-    None
+    causes(error).find_map(|error| error.downcast_ref::<std::io::Error>()?.raw_os_error())
 }
 
 /// The class of an error of columns, schemas or bytes.

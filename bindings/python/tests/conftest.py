@@ -29,6 +29,16 @@ def images(rows: int = ROWS, seed: int = 0) -> np.ndarray:
     return np.random.default_rng(seed).integers(0, 256, (rows, *SHAPE), dtype=np.uint8)
 
 
+def ids(batches: Any, steps: int | None = None) -> list[int]:
+    """The ids of the first batches, or of all."""
+    found: list[int] = []
+    for step, batch in enumerate(batches, 1):
+        found += batch["id"].tolist()
+        if step == steps:
+            break
+    return found
+
+
 @pytest.fixture
 def url(tmp_path: Path) -> str:
     return str(tmp_path / "lake")

@@ -8,6 +8,7 @@ from typing import Any
 
 import numpy as np
 import pytest
+from conftest import ids
 
 import forebay as fb
 
@@ -22,15 +23,6 @@ def events(tmp_path: Path) -> fb.Dataset:
 def add(ds: fb.Dataset, start: int, end: int) -> None:
     ds.append({"id": np.arange(start, end)})
     ds.commit(f"to {end}")
-
-
-def ids(feed: Any, steps: int | None = None) -> list[int]:
-    found: list[int] = []
-    for step, batch in enumerate(feed, 1):
-        found += batch["id"].tolist()
-        if step == steps:
-            break
-    return found
 
 
 @pytest.mark.parametrize("kind", ["numpy", "pytorch"])

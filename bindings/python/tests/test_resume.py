@@ -9,18 +9,9 @@ from typing import Any
 
 import numpy as np
 import pytest
-from conftest import ROWS
+from conftest import ROWS, ids
 
 import forebay as fb
-
-
-def ids(loader: Any, steps: int | None = None) -> list[int]:
-    found: list[int] = []
-    for step, batch in enumerate(loader, 1):
-        found += batch["id"].tolist()
-        if step == steps:
-            break
-    return found
 
 
 @pytest.mark.parametrize("kind", ["pytorch", "numpy"])
