@@ -9,8 +9,8 @@
 //!
 //! A piece appears by a rename, whole; nobody who reads waits for anybody. Room is made under the lock of one folder,
 //! which a process that dies gives back. The sum is raised before a file appears, so that a crash in between makes it too
-//! large, never too small, and it is counted anew whenever room is made. Each folder may hold its share of the size. Files of
-//! other names are none of ours, and stay. Folders of older versions are removed, since nobody else would.
+//! large, never too small, and it is counted anew whenever room is made; what was being written then goes. Each folder may hold
+//! its share of the size. Files of other names are none of ours, and stay. Folders of older versions are removed, since nobody else would.
 
 use std::fs::{self, File, OpenOptions};
 use std::io::{self, Read as _, Seek as _, SeekFrom, Write as _};
@@ -33,9 +33,6 @@ const FOLDERS: (u64, u64) = (256, 16 * PAGE);
 
 /// After a write that failed, nothing is written for so long.
 const PAUSE: Duration = Duration::from_secs(30);
-
-/// A file that is being written for longer than this was left by a process that died.
-const ABANDONED: Duration = Duration::from_secs(600);
 
 /// The disk cache of one folder.
 #[derive(Debug)]
@@ -207,20 +204,20 @@ fn write_sum(lock: &mut File, sum: u64) -> io::Result<()> {
     lock.write_all(format!("{sum:020}").as_bytes())
 }
 
-/// The pieces in a folder; what processes that died left half written is removed.
+/// The pieces in a folder, whose lock is held: what is half written there was left by a process that died, and is removed.
 fn held(folder: &Path, future: &Future) -> io::Result<Vec<Held>> {
     let mut all = Vec::new();
     for entry in fs::read_dir(folder)? {
         let entry = entry?;
         let Some(file) = entry.file_name().to_str().map(str::to_owned) else { continue };
-        let used = || entry.metadata().and_then(|metadata| metadata.modified()).unwrap_or(SystemTime::UNIX_EPOCH);
         if let Some(unfinished) = file.strip_suffix(".new") {
             let ours = unfinished.split_once('.').is_some_and(|(name, _)| Name::parse(name).is_some());
-            if ours && used().elapsed().is_ok_and(|age| age > ABANDONED) {
+            if ours {
                 fs::remove_file(entry.path())?;
             }
         } else if let Some((name, length)) = Name::parse(&file) {
-            all.push(Held { used: used(), until: future.until(name), length, file });
+            let used = entry.metadata().and_then(|metadata| metadata.modified()).unwrap_or(SystemTime::UNIX_EPOCH);
+            all.push(Held { used, until: future.until(name), length, file });
         }
     }
     Ok(all)

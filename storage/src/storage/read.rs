@@ -1,10 +1,13 @@
 //! Reading objects: every byte that was asked for, or an error.
 
+use std::fs::File;
+use std::io::{self, Read as _, Seek as _, SeekFrom};
 use std::ops::Range;
 
 use bytes::{Bytes, BytesMut};
 use futures::{StreamExt, future};
 use object_store::{GetResult, GetResultPayload, ObjectStoreExt};
+use tokio::runtime::{Handle, RuntimeFlavor};
 
 use super::{Backend, Storage};
 use crate::cache::{Cache, Piece};
@@ -177,6 +180,15 @@ impl Sink for Fill<'_> {
 
     async fn take(&mut self, answer: GetResult, wanted: &Range<u64>) -> Result<(), Failure> {
         let length = wanted.end - wanted.start;
+        if let GetResultPayload::File(file, path) = answer.payload {
+            return blocking(|| read_file(&file, &mut self.0, wanted.start)).map_err(|error| match error.kind() {
+                io::ErrorKind::UnexpectedEof => {
+                    let got = (&file).stream_position().unwrap_or(wanted.start).saturating_sub(wanted.start);
+                    Failure::Short { range: wanted.clone(), got, cut: true }
+                }
+                _ => Failure::Store(Error::disk("read", path, error).into()),
+            });
+        }
         let (mut stream, mut got) = (answer.into_stream(), 0);
         let mut to = Places::new(self.0.iter_mut().map(|part| &mut **part));
         while let Some(chunk) = stream.next().await.transpose().map_err(Failure::Store)? {
@@ -187,6 +199,20 @@ impl Sink for Fill<'_> {
             to.copy(&chunk);
         }
         if got == length { Ok(()) } else { Err(Failure::Short { range: wanted.clone(), got, cut: true }) }
+    }
+}
+
+/// Reads a file from `at` on until all parts are full. As a stream it would come in pieces of 8 KiB, each by way of another thread.
+fn read_file(mut file: &File, parts: &mut [&mut [u8]], at: u64) -> io::Result<()> {
+    file.seek(SeekFrom::Start(at))?;
+    parts.iter_mut().try_for_each(|part| file.read_exact(part))
+}
+
+/// Does work that blocks, while the other tasks of this thread go on elsewhere if the runtime has threads for them.
+fn blocking<T>(work: impl FnOnce() -> T) -> T {
+    match Handle::try_current().map(|runtime| runtime.runtime_flavor()) {
+        Ok(RuntimeFlavor::MultiThread) => tokio::task::block_in_place(work),
+        _ => work(),
     }
 }
 

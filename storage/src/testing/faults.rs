@@ -153,6 +153,8 @@ impl FaultStore {
                 tokio::time::sleep(most.mul_f64(share)).await;
             }
             Some(Fault::Stall) => future::pending().await,
+            #[expect(clippy::panic, reason = "it is what was asked for")]
+            Some(Fault::Panic) => panic!("injected"),
             Some(Fault::Throttle) => {
                 let source = Box::new(Injected { what: "503 Slow Down", throttled: true });
                 return Err(Error::Generic { store: "fault injection", source });

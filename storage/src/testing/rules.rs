@@ -58,6 +58,8 @@ pub enum Fault {
     StallBody,
     /// The body that is read breaks off with an error after this many bytes; `None` lets the seed say where.
     Break(Option<u64>),
+    /// The code of the store panics before anything happens.
+    Panic,
     /// The process dies before it is sent: it fails, and so does every later operation.
     StopBefore,
     /// The process dies after it took effect: it fails, and so does every later operation.
