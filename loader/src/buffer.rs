@@ -24,6 +24,9 @@ const PAGES: usize = 128 << 10;
 
 /// Memory that is recycled: a buffer goes back when it is dropped, and the last that came back is the first to go out,
 /// while it may still be in the processor's caches.
+///
+/// Pages that the system hands out anew are cleared first, and on a virtual machine may have to be found by its host: that
+/// can take longer than to fill them.
 #[derive(Clone)]
 pub struct HostPool {
     shared: Arc<Shared>,
@@ -34,19 +37,45 @@ struct Shared {
     free: Mutex<Free>,
     /// The most bytes to keep.
     keep: usize,
+    /// Whether more is kept, as long as all of it is no more than was in use at once.
+    keep_most: bool,
 }
 
 #[derive(Default)]
 struct Free {
     by_size: BTreeMap<usize, Vec<Allocation>>,
     bytes: usize,
+    /// Bytes in use, now and at most.
+    used: usize,
+    most: usize,
+}
+
+impl Free {
+    /// Frees buffers of other sizes than `size` until at most `keep` bytes are left; whether that was reached.
+    fn shrink(&mut self, keep: usize, size: usize) -> bool {
+        while self.bytes > keep {
+            let Some(other) = self.by_size.keys().copied().find(|other| *other != size) else { return false };
+            let Some(list) = self.by_size.get_mut(&other) else { return false };
+            if list.pop().is_some() {
+                self.bytes -= other;
+            } else {
+                self.by_size.remove(&other);
+            }
+        }
+        true
+    }
 }
 
 impl HostPool {
     /// A pool that keeps at most `keep` bytes of buffers that nobody uses.
     #[must_use]
     pub fn new(keep: usize) -> Self {
-        Self { shared: Arc::new(Shared { free: Mutex::default(), keep }) }
+        Self { shared: Arc::new(Shared { free: Mutex::default(), keep, keep_most: false }) }
+    }
+
+    /// A pool that keeps `keep` bytes or more: what it keeps and what is in use are together at most what was in use at once.
+    pub(crate) fn keeping_most(keep: usize) -> Self {
+        Self { shared: Arc::new(Shared { free: Mutex::default(), keep, keep_most: true }) }
     }
 
     /// A buffer of `len` bytes, whose contents are whatever was there: zeros or an earlier batch.
@@ -59,13 +88,27 @@ impl HostPool {
             let mut free = self.shared.free.lock().unwrap_or_else(PoisonError::into_inner);
             let allocation = free.by_size.get_mut(&size).and_then(Vec::pop);
             free.bytes -= allocation.as_ref().map_or(0, |_| size);
+            free.used += size;
+            free.most = free.most.max(free.used);
+            let keep = self.shared.room(&free);
+            free.shrink(keep, size);
             allocation
         };
         let allocation = match recycled {
             Some(allocation) => allocation,
-            None => Allocation::new(size).ok_or(Error::OutOfMemory { bytes: size as u64 })?,
+            None => Allocation::new(size, len).ok_or_else(|| {
+                self.shared.free.lock().unwrap_or_else(PoisonError::into_inner).used -= size;
+                Error::OutOfMemory { bytes: size as u64 }
+            })?,
         };
         Ok(HostBuffer { allocation: Some(allocation), len, pool: Arc::downgrade(&self.shared) })
+    }
+}
+
+impl Shared {
+    /// The most bytes to keep beside what is in use.
+    fn room(&self, free: &Free) -> usize {
+        if self.keep_most { self.keep.max(free.most - free.used) } else { self.keep }
     }
 }
 
@@ -132,15 +175,11 @@ impl Drop for HostBuffer {
         let (Some(allocation), Some(pool)) = (self.allocation.take(), self.pool.upgrade()) else { return };
         let mut free = pool.free.lock().unwrap_or_else(PoisonError::into_inner);
         let size = allocation.layout.size();
+        free.used -= size;
         // When it's full, sizes that are no longer asked for make way.
-        while free.bytes + size > pool.keep {
-            let Some(other) = free.by_size.keys().copied().find(|other| *other != size) else { return };
-            let Some(list) = free.by_size.get_mut(&other) else { return };
-            if list.pop().is_some() {
-                free.bytes -= other;
-            } else {
-                free.by_size.remove(&other);
-            }
+        let keep = pool.room(&free);
+        if size > keep || !free.shrink(keep - size, size) {
+            return;
         }
         free.bytes += size;
         free.by_size.entry(size).or_default().push(allocation);
@@ -210,12 +249,13 @@ struct Allocation {
 }
 
 impl Allocation {
-    fn new(size: usize) -> Option<Self> {
+    /// `size` bytes, of which `len` are used at first.
+    fn new(size: usize, len: usize) -> Option<Self> {
         let align = if size >= HUGE { HUGE } else { ALIGNMENT };
         let layout = Layout::from_size_align(size, align).ok()?;
         #[cfg(target_os = "linux")]
         if size >= PAGES {
-            return Some(Self { start: pages::map(size)?, layout });
+            return Some(Self { start: pages::map(size, len)?, layout });
         }
         // SAFETY: `size_class` never gives zero.
         let start = NonNull::new(unsafe { alloc_zeroed(layout) })?;
@@ -243,8 +283,8 @@ mod pages {
 
     use super::HUGE;
 
-    /// `size` bytes; from a multiple of [`HUGE`] if there are so many.
-    pub(super) fn map(size: usize) -> Option<NonNull<u8>> {
+    /// `size` bytes, of which `len` are used at first; from a multiple of [`HUGE`] if there are so many.
+    pub(super) fn map(size: usize, len: usize) -> Option<NonNull<u8>> {
         let size = size.checked_next_multiple_of(4096)?;
         let slack = if size >= HUGE { HUGE } else { 0 };
         let whole = size.checked_add(slack)?;
@@ -256,8 +296,9 @@ mod pages {
         }
         let address = NonNull::new(address.cast::<u8>())?;
         if slack == 0 {
+            let used = len.next_multiple_of(4096).min(size);
             // SAFETY: the range is ours. Advice to make its pages at once; a refusal changes nothing.
-            unsafe { libc::madvise(address.as_ptr().cast(), size, libc::MADV_POPULATE_WRITE) };
+            unsafe { libc::madvise(address.as_ptr().cast(), used, libc::MADV_POPULATE_WRITE) };
             return Some(address);
         }
         let head = address.as_ptr().align_offset(HUGE);
@@ -336,6 +377,27 @@ mod tests {
         assert!(pool.shared.free.lock().unwrap().bytes <= 10_000);
         drop(pool.take(20_000).unwrap());
         assert!(pool.shared.free.lock().unwrap().bytes <= 10_000);
+    }
+
+    #[test]
+    fn a_pool_may_keep_what_was_in_use_at_once_and_no_more() {
+        let pool = HostPool::keeping_most(10_000);
+        let size = size_class(50_000);
+        let buffers: Vec<_> = (0..4).map(|_| pool.take(50_000).unwrap()).collect();
+        drop(buffers);
+        let held = |pool: &HostPool| {
+            let free = pool.shared.free.lock().unwrap();
+            (free.used, free.bytes)
+        };
+        assert_eq!(held(&pool), (0, 4 * size), "all that was in use");
+        let half = pool.take(2 * size).unwrap();
+        assert_eq!(held(&pool), (2 * size, 2 * size), "buffers of another size make way");
+        drop(half);
+        assert_eq!(held(&pool), (0, 4 * size));
+        let most: Vec<_> = (0..6).map(|_| pool.take(50_000).unwrap()).collect();
+        assert_eq!(held(&pool), (6 * size, 0));
+        drop(most);
+        assert_eq!(held(&pool), (0, 6 * size));
     }
 
     #[test]

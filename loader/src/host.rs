@@ -39,7 +39,7 @@ pub struct HostDevice {
 impl HostDevice {
     /// Bytes of batch buffers kept for the next batch.
     const KEEP_BATCHES: usize = 1 << 30;
-    /// Bytes of arena buffers kept for the next fetch.
+    /// Bytes of arena buffers kept for the next fetch; more, while they are what an epoch had in use at once.
     const KEEP_ARENA: usize = 64 << 20;
 
     /// A host device with `threads` copying threads; 0 for one a core, at most 16.
@@ -56,7 +56,7 @@ impl HostDevice {
         Ok(Arc::new(Self {
             threads,
             batches: HostPool::new(Self::KEEP_BATCHES),
-            arena: HostPool::new(Self::KEEP_ARENA),
+            arena: HostPool::keeping_most(Self::KEEP_ARENA),
             process: std::process::id(),
         }))
     }

@@ -5,6 +5,7 @@
 use std::{
     collections::{BTreeSet, HashSet},
     iter::repeat_n,
+    num::NonZeroU64,
     ops::Range,
     sync::{Arc, atomic::Ordering},
     time::{Duration, Instant},
@@ -26,7 +27,8 @@ use super::{
     builder::{Place, Places, Planned, Work},
     cache::{Cache, Failure, Slot},
     direct::Direct,
-    fetch::{Extent, LATER, Limits, Part},
+    fetch::{Extent, LATER, Limits},
+    join::{coalesce, part},
     sources::Spot,
 };
 use crate::{Batch, Error, LoaderOptions, Result, ledger::Reservation, stats::Route};
@@ -74,12 +76,6 @@ pub(crate) struct Foreseen {
     pub(crate) range: Range<u64>,
 }
 
-/// The most bytes of one request for several atoms.
-const EXTENT: u64 = 8 << 20;
-/// Chunks start at multiples of this, behind zeros.
-const PADDING: u64 = 4096;
-/// Padding is read along with at least so many times its bytes.
-const PADDING_SHARE: u64 = 64;
 /// How long to wait before looking again whether the epoch was cancelled.
 const TICK: Duration = Duration::from_millis(200);
 
@@ -121,7 +117,7 @@ impl Feeder {
         let (mut first, mut number) = (0, 0);
         while first < batches {
             // The first comes alone, so that it comes soon.
-            let count = if first == 0 { 1 } else { self.job.group };
+            let count = if first == 0 { 1 } else { self.job.group.map_or(1, NonZeroU64::get) };
             let steps = first..(first + count).min(batches);
             let padded = self.job.shard.padding(steps.end - 1) > 0;
             let planned = if self.is_direct() && !padded {
@@ -381,21 +377,13 @@ impl Feeder {
         let label: Arc<str> = format!("{} bytes {}..{}", file.path(), range.start, range.end).into();
         let cost = atoms.iter().map(Atom::cost).sum();
         let Some(reservation) = self.reserve(cost) else { return Ok(None) };
-        let mut parts: Vec<Part> = Vec::new();
-        let mut shared = false;
-        for atom in atoms {
+        let cache = &mut self.cache;
+        let parts = part(atoms, |atom| {
             let slot = Slot::new(label.clone());
-            self.cache.requested(&atom.key, slot.clone());
+            cache.requested(&atom.key, slot.clone());
             // A block that is kept for rows to come keeps no memory but its own.
-            let share = self.cache.wanted_whole(&atom.key);
-            match parts.last_mut() {
-                Some(part) if share && shared && part.last().is_some_and(|(last, _)| last.adjoins(&atom)) => {
-                    part.push((atom, slot));
-                }
-                _ => parts.push(vec![(atom, slot)]),
-            }
-            shared = share;
-        }
+            (slot, cache.wanted_whole(&atom.key))
+        });
         let name = self.job.columns[column].name.clone();
         let extent = Extent {
             column: name,
@@ -423,7 +411,8 @@ impl Feeder {
             if self.shared.is_cancelled() {
                 return None;
             }
-            if self.shared.requested.load(Ordering::SeqCst) < 4 * self.job.options.io_concurrency {
+            let turn = self.shared.requested.load(Ordering::SeqCst) < 4 * self.job.options.io_concurrency;
+            if turn {
                 if let Some(reservation) = self.shared.ledger.try_reserve(bytes) {
                     return Some(reservation);
                 }
@@ -437,7 +426,9 @@ impl Feeder {
             }
             let started = Instant::now();
             self.shared.signal.wait(seen, TICK);
-            self.shared.counters.short_of_memory(started.elapsed());
+            if turn {
+                self.shared.counters.short_of_memory(started.elapsed());
+            }
         }
     }
 
@@ -501,66 +492,4 @@ impl FileColumn {
 fn indexes_of(table: &Table, files: &[(usize, FieldId)]) -> Vec<String> {
     let fragments = files.iter().filter_map(|(source, _)| table.fragments().get(*source));
     fragments.flat_map(|fragment| &fragment.files).map(|file| format!("the index of data/{}", file.id)).collect()
-}
-
-/// Whether what lies between these bytes and what begins behind them is the padding between two chunks, and worth reading for a
-/// request less.
-fn is_padding(read: Range<u64>, next: u64) -> bool {
-    next == read.end.next_multiple_of(PADDING) && (next - read.end) * PADDING_SHARE <= read.end - read.start
-}
-
-/// Puts neighbours of one file together. The atoms are sorted by fragment and place. What lies in a gap between two may
-/// be held already or be another rank's, so no gaps are bridged but the padding between two chunks.
-fn coalesce(atoms: Vec<Atom>) -> Vec<Vec<Atom>> {
-    let mut extents: Vec<Vec<Atom>> = Vec::new();
-    for atom in atoms {
-        if let Some(extent) = extents.last_mut()
-            && let Some((first, last)) = extent.first().zip(extent.last())
-            && last.key.fragment == atom.key.fragment
-            && (last.adjoins(&atom) || is_padding(first.stored.start..last.stored.end, atom.stored.start))
-            && atom.stored.end - first.stored.start <= EXTENT
-        {
-            extent.push(atom);
-        } else {
-            extents.push(vec![atom]);
-        }
-    }
-    extents
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-    use crate::engine::atom::AtomKey;
-
-    #[test]
-    fn neighbours_travel_together_and_others_apart() {
-        let atom = |fragment: u32, start: u64, length: u64| Atom {
-            key: AtomKey { column: 0, fragment, validity: false, block: start as u32 },
-            blocks: 0..1,
-            rows: 0..1,
-            stored: start..start + length,
-            raw: length,
-            in_place: true,
-        };
-        let atoms = vec![
-            atom(0, 0, 100),
-            atom(0, 100, 100),
-            atom(0, 200, 10),
-            atom(0, 211, EXTENT - 1),
-            atom(0, 210 + EXTENT, 10),
-            atom(1, 220 + EXTENT, 10),
-            atom(1, PADDING * 9_000 - 650, 640),
-            atom(1, PADDING * 9_000, 10),
-            atom(1, PADDING * 10_000 - 649, 639),
-            atom(1, PADDING * 10_000, 10),
-        ];
-        let starts: Vec<Vec<u32>> =
-            coalesce(atoms.clone()).iter().map(|extent| extent.iter().map(|atom| atom.key.block).collect()).collect();
-        let blocks: Vec<u32> = atoms.iter().map(|atom| atom.key.block).collect();
-        assert_eq!(
-            starts,
-            [&blocks[..3], &blocks[3..4], &blocks[4..5], &blocks[5..6], &blocks[6..8], &blocks[8..9], &blocks[9..]]
-        );
-    }
 }

@@ -3,11 +3,13 @@
 use std::{
     iter,
     ops::Range,
+    panic::AssertUnwindSafe,
     sync::{Arc, Mutex, PoisonError, atomic::Ordering},
 };
 
 use forebay_storage::Storage;
 use forebay_versioning::OpenFile;
+use futures::FutureExt as _;
 use tokio::sync::{Semaphore, SemaphorePermit, watch};
 
 use super::{
@@ -83,11 +85,12 @@ impl Extent {
     pub(crate) async fn run(self, job: Arc<Job>, shared: Arc<Shared>, limits: Arc<Limits>) {
         let this = Arc::new(self);
         let mut stop = shared.stop.subscribe();
-        let work = this.bring(&job, &shared, &limits);
+        // What panics, the code of a store perhaps, is not to keep the others waiting.
+        let work = AssertUnwindSafe(this.bring(&job, &shared, &limits)).catch_unwind();
         let brought = tokio::select! {
             // A cancelled epoch has nobody who waits for its slots.
             _ = stop.wait_for(|stop| *stop) => return,
-            brought = work => brought,
+            brought = work => brought.unwrap_or(Err(Error::Died { thread: "fetch" })),
         };
         if this.urgent {
             limits.urgent.send_modify(|count| *count -= 1);

@@ -21,6 +21,7 @@ mod draft;
 mod feeder;
 mod fetch;
 pub(crate) mod foresight;
+mod join;
 mod mend;
 mod pixels;
 mod sources;
@@ -29,6 +30,7 @@ mod turn;
 pub(crate) use sources::Sources;
 
 use std::{
+    num::NonZeroU64,
     sync::{
         Arc, Mutex, OnceLock, PoisonError,
         atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering},
@@ -66,8 +68,8 @@ pub(crate) struct Job {
     pub(crate) run_rows: Option<u64>,
     /// How many faulty rows are put up with.
     pub(crate) faults_allowed: u64,
-    /// How many batches are built as one.
-    pub(crate) group: u64,
+    /// How many batches are built as one; `None` if one alone is more than the device asks for at once.
+    pub(crate) group: Option<NonZeroU64>,
 }
 
 impl Job {
@@ -111,21 +113,25 @@ impl JobColumn {
 /// As many batches are built as one whatever their rows' bytes, if the device keeps those.
 const KEPT_GROUP: u64 = 16;
 
-/// How many batches of `rows` rows are built as one.
-pub(crate) fn group(columns: &[JobColumn], rows: u64, options: &LoaderOptions, device: &dyn Device) -> u64 {
+/// How many batches of `rows` rows are built as one; `None` if one alone is more than the device asks for at once.
+pub(crate) fn group(
+    columns: &[JobColumn],
+    rows: u64,
+    options: &LoaderOptions,
+    device: &dyn Device,
+) -> Option<NonZeroU64> {
     let most = options.group_bytes.min(options.memory_budget / 16);
     let batches = |row: &[usize]| {
         let row = row.iter().sum::<usize>() as u64;
-        (most / row.saturating_mul(options.batch_size as u64).max(1)).max(1)
+        most / row.saturating_mul(options.batch_size as u64).max(1)
     };
-    let delivered = columns.iter().map(JobColumn::delivered_bytes).collect::<Option<Vec<_>>>();
-    let Some(delivered) = delivered else { return 1 };
-    let alone = batches(&delivered);
+    let delivered = columns.iter().map(JobColumn::delivered_bytes).collect::<Option<Vec<_>>>()?;
+    let mut group = batches(&delivered);
     // What is finished takes its whole length.
-    if columns.iter().any(|column| column.finish.is_some()) {
-        return alone;
+    if columns.iter().all(|column| column.finish.is_none()) {
+        group = group.max(batches(&device.bytes_on_the_way(rows, &delivered)).min(KEPT_GROUP));
     }
-    alone.max(batches(&device.bytes_on_the_way(rows, &delivered)).min(KEPT_GROUP))
+    NonZeroU64::new(group)
 }
 
 /// What the threads and tasks of an epoch share.
@@ -206,7 +212,7 @@ impl Epoch {
         // Each builder whose turn is near holds a batch that is ready, the channel the rest.
         let concurrency = job.device.concurrency().max(1);
         // Groups are small: all that the device gathers at once may be under way, however few batches are made ahead.
-        let window = if job.group > 1 { concurrency } else { concurrency.min(job.options.prefetch) };
+        let window = if job.group.is_some() { concurrency } else { concurrency.min(job.options.prefetch) };
         let builders = job.device.planners().max(window);
         let (batch_sender, batches) = bounded(job.options.prefetch.saturating_sub(window));
         let mut epoch =

@@ -72,6 +72,17 @@ fn faulty(rule: Rule) -> (Model, FaultStore, Table) {
 }
 
 #[test]
+fn a_store_whose_code_panics_ends_the_epoch_and_keeps_nobody_waiting() {
+    // A request of the first batch, which the later ones wait for, and one of those.
+    for nth in [12, 100] {
+        let (model, _, table) = faulty(Rule::new(Fault::Panic).on(OpKind::Get).path("data/").nth(nth));
+        let (good, error) = drain(&table, LoaderOptions { stall_timeout: Duration::from_secs(30), ..options() });
+        assert!(matches!(error, Some(Error::Died { thread: "fetch" })), "{error:?}");
+        good.iter().for_each(|batch| model.assert_batch(batch));
+    }
+}
+
+#[test]
 fn wrong_bytes_from_a_store_are_an_error_that_names_object_and_column() {
     // The first two reads are the files' indexes; all reads of rows from the 4th or 60th on are damaged.
     for nth in [4, 60] {
