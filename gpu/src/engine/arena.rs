@@ -10,9 +10,9 @@ use std::{
 use super::{budget::Budget, region::Region};
 use crate::{Error, Result, cuda::Context};
 
-/// Blocks are carved out of slabs of this many bytes, because registering one costs as much as filling a megabyte.
+/// Blocks are carved out of slabs of this many bytes at most, or of one block, because registering one costs as much as filling a megabyte.
 const SLAB: usize = 16 << 20;
-/// The smallest block.
+/// Blocks have a multiple of so many bytes.
 const LEAST: usize = 4 << 10;
 
 /// Blocks of registered memory that are used again and again. Slabs stay until the last block of theirs and the device are
@@ -33,7 +33,7 @@ impl Arenas {
 
     /// A block for `length` bytes, whatever is in it.
     pub(super) fn take(self: &Arc<Self>, length: usize) -> Result<Arena> {
-        let size = length.next_power_of_two().max(LEAST);
+        let size = size_class(length);
         let mut free = self.free.lock().unwrap_or_else(PoisonError::into_inner);
         let blocks = free.entry(size).or_default();
         if blocks.is_empty() {
@@ -44,7 +44,8 @@ impl Arenas {
     }
 
     fn carve(&self, size: usize, blocks: &mut Vec<Block>) -> Result<()> {
-        let pages = Arc::new(Pages::new(size.max(SLAB))?);
+        let count = (SLAB / size).max(1);
+        let pages = Arc::new(Pages::new(count * size)?);
         // SAFETY: the pages live as long as the `Arc` that goes along. They are written only through an `Arena`, whose owner
         // hands it to a device only once it is filled and keeps it as it is while a batch reads from it.
         let region =
@@ -52,7 +53,7 @@ impl Arenas {
         region.register()?;
         // The last is the first to be used.
         let block = |index| Block { region: region.clone(), pages: Arc::clone(&pages), offset: index * size, size };
-        blocks.extend((0..pages.length / size).rev().map(block));
+        blocks.extend((0..count).rev().map(block));
         Ok(())
     }
 
@@ -60,6 +61,12 @@ impl Arenas {
         let mut free = self.free.lock().unwrap_or_else(PoisonError::into_inner);
         free.entry(block.size).or_default().push(block);
     }
+}
+
+/// The bytes of a block for `length`: a quarter more at most, but for small ones. Each size has slabs of its own.
+fn size_class(length: usize) -> usize {
+    let step = length.next_power_of_two() / 8;
+    length.max(1).next_multiple_of(step.max(LEAST))
 }
 
 /// A part of a slab.
