@@ -27,8 +27,10 @@ pub(crate) const VERSION: u16 = 1;
 pub(crate) const EDITS: u64 = 1 << 0;
 /// Feature bit 1: a table has a key, which a writer must keep.
 pub(crate) const KEYS: u64 = 1 << 1;
+/// Feature bit 2: rows were erased from the lake, and files replaced.
+pub(crate) const PURGES: u64 = 1 << 2;
 /// The feature bits that this crate knows in metadata objects.
-const META_FEATURES: u64 = EDITS | KEYS;
+const META_FEATURES: u64 = EDITS | KEYS | PURGES;
 /// The feature bits that this crate knows in data files, and writes.
 pub(crate) const FEATURES: u64 = 0;
 

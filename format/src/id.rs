@@ -27,6 +27,9 @@ pub mod of {
     /// A commit, also kept as `meta/<id>`.
     #[derive(Debug)]
     pub enum Commit {}
+    /// A purge, `purges/<id>`.
+    #[derive(Debug)]
+    pub enum Purge {}
     /// A pin, `pins/<id>`.
     #[derive(Debug)]
     pub enum Pin {}
@@ -44,6 +47,8 @@ pub type FileId = Id<of::File>;
 pub type ObjectId = Id<of::Object>;
 /// The identity of a commit.
 pub type CommitId = Id<of::Commit>;
+/// The identity of a purge.
+pub type PurgeId = Id<of::Purge>;
 /// The identity of a pin.
 pub type PinId = Id<of::Pin>;
 

@@ -56,6 +56,6 @@ pub use data::{
 };
 pub use dtype::DType;
 pub use error::{Error, Result};
-pub use id::{CommitId, FieldId, FileId, FragmentId, Id, LakeId, ObjectId, PinId, TableId, of};
+pub use id::{CommitId, FieldId, FileId, FragmentId, Id, LakeId, ObjectId, PinId, PurgeId, TableId, of};
 pub use rows::RowSet;
 pub use schema::{Codec, Column, Compression, Dim, Kind, Layout, Schema};

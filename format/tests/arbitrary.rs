@@ -143,7 +143,7 @@ pub fn commit() -> impl Strategy<Value = Commit> {
 }
 
 pub fn marker() -> impl Strategy<Value = LakeMarker> {
-    (id(), any::<i64>()).prop_map(|(id, created)| LakeMarker { id, created })
+    (id(), any::<i64>(), any::<bool>()).prop_map(|(id, created, purges)| LakeMarker { id, created, purges })
 }
 
 fn embedded() -> impl Strategy<Value = (Pointer, Vec<u8>)> {
@@ -155,14 +155,15 @@ fn embedded() -> impl Strategy<Value = (Pointer, Vec<u8>)> {
 
 pub fn ref_entry() -> impl Strategy<Value = RefEntry> {
     let kind = proptest::sample::select(vec![RefKind::Create, RefKind::Commit, RefKind::Noop, RefKind::Fence]);
-    let numbers = (any::<u64>(), any::<i64>(), any::<u64>());
-    (kind, embedded(), numbers).prop_map(|(kind, (commit, embedded), (nonce, time, epoch))| RefEntry {
+    let numbers = (any::<u64>(), any::<i64>(), any::<u64>(), any::<u64>());
+    (kind, embedded(), numbers).prop_map(|(kind, (commit, embedded), (nonce, time, epoch, purged))| RefEntry {
         kind,
         nonce,
         commit,
         embedded,
         time,
         epoch,
+        purged,
     })
 }
 

@@ -177,7 +177,12 @@ fn check<T: PartialEq + Debug>(
 
 #[test]
 fn golden_metadata_objects_are_read() {
-    check("lake", LakeMarker { id: id(9), created: 1_600_000_000_000_000 }, LakeMarker::encode, LakeMarker::decode);
+    check(
+        "lake",
+        LakeMarker { id: id(9), created: 1_600_000_000_000_000, purges: false },
+        LakeMarker::encode,
+        LakeMarker::decode,
+    );
     check("commit", commit(), Commit::encode, Commit::decode);
     check("root", table_root(), TableRoot::encode, TableRoot::decode);
     check("page", page(&data_file().reference), Page::encode, Page::decode);
@@ -201,11 +206,19 @@ fn golden_metadata_objects_are_read() {
             embedded: embedded.clone(),
             time,
             epoch: 0,
+            purged: 0,
         };
         check(&format!("ref-{name}"), entry, RefEntry::encode, RefEntry::decode);
     }
-    let entry =
-        RefEntry { kind: RefKind::Fence, nonce: 7, commit: pointer, embedded: embedded.clone(), time, epoch: 3 };
+    let entry = RefEntry {
+        kind: RefKind::Fence,
+        nonce: 7,
+        commit: pointer,
+        embedded: embedded.clone(),
+        time,
+        epoch: 3,
+        purged: 0,
+    };
     check("ref-fence", entry, RefEntry::encode, RefEntry::decode);
     check("tag", Tag { commit: pointer, embedded, author: "Ada".into(), time }, Tag::encode, Tag::decode);
 }
@@ -224,5 +237,49 @@ fn golden_pins_and_records_of_collections_are_read() {
         GcRecord::Done { nonce },
     ] {
         check(&format!("gc-{}", record.step()), record, GcRecord::encode, GcRecord::decode);
+    }
+}
+
+#[test]
+fn a_golden_purge_and_a_marker_that_tells_of_it_are_read() {
+    let marker = LakeMarker { id: id(9), created: 1_600_000_000_000_000, purges: true };
+    check("lake-purges", marker, LakeMarker::encode, LakeMarker::decode);
+    let purge = Purge {
+        id: id(40),
+        table: id(3),
+        author: "Ada".into(),
+        reason: "a request to be forgotten".into(),
+        time: 1_700_000_000_000_000,
+        rows: 2,
+        hidden: vec![(id(6), RowSet::of(vec![0, 2]))],
+        files: vec![(id(41), data_file().reference)],
+    };
+    check("purge", purge, Purge::encode, Purge::decode);
+}
+
+/// What a reader of an earlier version meets when a later one used a feature that it doesn't know.
+#[test]
+fn an_unknown_feature_bit_is_refused_by_its_number() {
+    for name in ["lake", "commit", "root", "page", "ref-commit", "tag", "pin", "gc-verdict", "purge"] {
+        let mut bytes = object(name);
+        bytes[16 + 5] |= 1 << 3;
+        let crc = crc32c(&[&bytes[..28], &bytes[32..]].concat());
+        bytes[28..32].copy_from_slice(&crc.to_le_bytes());
+        let errors = [
+            LakeMarker::decode(&bytes).map(drop),
+            Commit::decode(&bytes).map(drop),
+            TableRoot::decode(&bytes).map(drop),
+            Page::decode(&bytes).map(drop),
+            RefEntry::decode(&bytes).map(drop),
+            Tag::decode(&bytes).map(drop),
+            Pin::decode(&bytes).map(drop),
+            GcRecord::decode(&bytes).map(drop),
+            Purge::decode(&bytes).map(drop),
+        ];
+        let refused =
+            errors.into_iter().filter_map(Result::err).filter(|error| matches!(error, Error::Unsupported { .. }));
+        let texts: Vec<_> = refused.map(|error| error.to_string()).collect();
+        assert_eq!(texts.len(), 1, "{name}");
+        assert!(texts[0].contains("needs feature bit 43: use a newer forebay"), "{}", texts[0]);
     }
 }

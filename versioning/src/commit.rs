@@ -23,10 +23,11 @@ pub(crate) async fn write(storage: &Storage, commit: &Commit) -> Result<(Pointer
 pub(crate) async fn publish(lake: &Lake, head: &Head, commit: Commit, epoch: u64) -> Result<Option<Snapshot>> {
     let (pointer, embedded) = write(lake.storage(), &commit).await?;
     let sequence = head.sequence + 1;
-    let entry = NewEntry { kind: RefKind::Commit, commit: pointer, embedded, epoch: head.epoch.max(epoch) };
+    let (epoch, purged) = (head.epoch.max(epoch), head.purged.max(lake.purged()));
+    let entry = NewEntry { kind: RefKind::Commit, commit: pointer, embedded, epoch, purged };
     match refs::claim(lake.storage(), &head.branch, sequence, entry).await? {
         Outcome::Ours => {
-            refs::leave_hint(lake.storage(), &head.branch, sequence).await;
+            refs::leave_hint(lake.storage(), &head.branch, sequence, &commit).await;
             Ok(Some(Snapshot::new(lake.clone(), commit.id, pointer, commit)))
         }
         Outcome::Theirs => Ok(None),

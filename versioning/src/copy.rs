@@ -20,6 +20,7 @@ use crate::{
     names,
     pause::pause,
     pin,
+    purge::Purges,
     refs::{self, Head, NewEntry, Outcome},
 };
 
@@ -63,13 +64,22 @@ impl Lake {
         names::check("branch", into)?;
         let snapshot = self.snapshot(&At::Branch(branch.to_owned())).await?;
         // A lake that can only be read can't be pinned: the retention protects what is copied.
-        let ours = pinned(self.storage(), vec![&snapshot]).await?;
+        let ours = pinned(self, vec![&snapshot]).await?;
         // Found out before anything is copied, and again when the branch is moved.
         self.forwards(&snapshot, target, into).await?;
-        let theirs = hold(target.storage()).await?;
+        let theirs = hold(target).await?;
+        self.copy_purges(target.storage()).await?;
+        if !self.known_purges().records().is_empty() {
+            target.announce_purges().await?;
+            target.reload_purges().await?;
+        }
         let report = self.copy(&[&snapshot], target.storage(), progress).await?;
         self.advance(&snapshot, target, into, theirs.epoch()).await?;
         theirs.release().await;
+        // What came may hold rows that were erased there, and records that came may replace files there.
+        if report.objects > 0 && !target.known_purges().records().is_empty() || target.has_replaced().await? {
+            target.finish_purges(|_| {}).await?;
+        }
         if let Some(pin) = ours {
             pin.release().await;
         }
@@ -86,8 +96,8 @@ impl Lake {
             Err(error) if error.is_not_found() => {}
             Err(error) => return Err(error.into()),
         }
-        let marker = LakeMarker { id: forebay_format::LakeId::random(), created: now() };
-        let lake = Self::of(target.clone(), marker.clone());
+        let marker = LakeMarker { id: forebay_format::LakeId::random(), created: now(), purges: false };
+        let lake = Self::of(target.clone(), marker.clone(), Purges::default());
         let (mut branches, mut tags) = (Vec::new(), Vec::new());
         for name in self.branches().await? {
             branches.push((self.snapshot(&At::Branch(name.clone())).await?, name));
@@ -96,8 +106,10 @@ impl Lake {
             tags.push((self.snapshot(&At::Tag(name.clone())).await?, name));
         }
         let all: Vec<&Snapshot> = branches.iter().chain(&tags).map(|(snapshot, _)| snapshot).collect();
-        let pin = pinned(self.storage(), all.clone()).await?;
+        let pin = pinned(self, all.clone()).await?;
         let report = self.copy(&all, &target, progress).await?;
+        self.copy_purges(&target).await?;
+        lake.reload_purges().await?;
         for (snapshot, name) in &branches {
             self.advance(snapshot, &lake, name, 0).await?;
         }
@@ -113,6 +125,7 @@ impl Lake {
         if let Some(pin) = pin {
             pin.release().await;
         }
+        let marker = LakeMarker { purges: !lake.known_purges().records().is_empty(), ..marker };
         match target.claim(names::MARKER, Bytes::from(marker.encode()?)).await? {
             Claim::Ours => Ok((lake, report)),
             Claim::Theirs(_) => Err(Error::LakeExists { url: target.url().to_owned() }),
@@ -164,14 +177,48 @@ impl Lake {
                 Some(head) => (head.sequence + 1, RefKind::Commit, head.epoch),
             };
             let (commit, embedded) = (to.pointer(), to.commit().encode()?);
-            let entry = NewEntry { kind, commit, embedded, epoch: epoch.max(known) };
+            let purged = head.as_ref().map_or(0, |head| head.purged).max(target.purged());
+            let entry = NewEntry { kind, commit, embedded, epoch: epoch.max(known), purged };
             if refs::claim(target.storage(), into, sequence, entry).await? == Outcome::Ours {
-                refs::leave_hint(target.storage(), into, sequence).await;
+                refs::leave_hint(target.storage(), into, sequence, to.commit()).await;
                 return Ok(());
             }
             pause(attempt.min(6)).await;
         }
         Err(Error::Contention { branch: into.to_owned(), attempts: ATTEMPTS })
+    }
+
+    /// Copies the records of purges, and the files that take the place of others there: nobody must see rows that were erased.
+    async fn copy_purges(&self, target: &Storage) -> Result<()> {
+        let ours = self.reload_purges().await?;
+        let mut there = Purges::load(target).await?;
+        for purge in ours.records() {
+            for (old, _) in &purge.files {
+                if let Some(new) = ours.file(*old)
+                    && exists(target, &names::data(*old)).await?
+                    && !exists(target, &names::data(new.id)).await?
+                {
+                    copy_file(self.storage().clone(), target.clone(), new.clone()).await?;
+                }
+            }
+            while !there.records().iter().any(|known| known.id == purge.id) {
+                match target.claim(&names::purge(there.next()), Bytes::from(purge.encode()?)).await? {
+                    Claim::Ours | Claim::Theirs(_) => there = Purges::load(target).await?,
+                    Claim::Unknown(error) => return Err(error.into()),
+                }
+            }
+        }
+        Ok(())
+    }
+
+    /// Whether a file is still there that another took the place of.
+    async fn has_replaced(&self) -> Result<bool> {
+        for (old, _) in self.known_purges().records().iter().flat_map(|purge| &purge.files) {
+            if exists(self.storage(), &names::data(*old)).await? {
+                return Ok(true);
+            }
+        }
+        Ok(false)
     }
 
     /// Copies what versions lead to and the target lacks.
@@ -215,16 +262,16 @@ impl Lake {
 }
 
 /// A pin on versions, where the store lets us write.
-async fn pinned(storage: &Storage, commits: Vec<&Snapshot>) -> Result<Option<Pin>> {
+async fn pinned(lake: &Lake, commits: Vec<&Snapshot>) -> Result<Option<Pin>> {
     let request = pin::Request { commits, holder: "copy", ..pin::Request::default() };
-    match Pin::take(storage, request).await {
+    match Pin::take(lake, request).await {
         Ok(pin) => Ok(Some(pin)),
         Err(Error::Storage(
             error @ (forebay_storage::Error::Denied { .. }
             | forebay_storage::Error::NotPermitted { .. }
             | forebay_storage::Error::ReadOnly { .. }),
         )) => {
-            tracing::debug!(url = storage.url(), %error, "copying without a pin");
+            tracing::debug!(url = lake.storage().url(), %error, "copying without a pin");
             Ok(None)
         }
         Err(error) => Err(error),
@@ -232,8 +279,8 @@ async fn pinned(storage: &Storage, commits: Vec<&Snapshot>) -> Result<Option<Pin
 }
 
 /// A pin under which nothing at all is collected: what an earlier try left is there to stay.
-async fn hold(storage: &Storage) -> Result<Pin> {
-    Pin::take(storage, pin::Request { holder: "copy", orphans: true, ..pin::Request::default() }).await
+async fn hold(lake: &Lake) -> Result<Pin> {
+    Pin::take(lake, pin::Request { holder: "copy", orphans: true, ..pin::Request::default() }).await
 }
 
 /// What a target lacks.
@@ -249,6 +296,7 @@ struct Missing {
 /// What is found while versions are followed, by name.
 #[derive(Default)]
 struct Found {
+    purges: std::sync::Arc<Purges>,
     metas: HashMap<ObjectId, Pointer>,
     files: HashMap<String, DataFileRef>,
     pages: Vec<Pointer>,
@@ -270,7 +318,9 @@ impl Found {
     }
 
     fn add_fragments(&mut self, fragments: &[Fragment]) {
-        for fragment in fragments {
+        let mut fragments = fragments.to_vec();
+        self.purges.apply(&mut fragments);
+        for fragment in &fragments {
             self.add_files(fragment.all_files());
             self.metas.extend(fragment.origins.map(|origins| (origins.id, origins)));
         }
@@ -303,7 +353,9 @@ impl Missing {
         let (expired, there) = (epochs::expired(lake.storage()).await?, epochs::expired(target).await?);
         let mut missing = Self::default();
         // What commits on both sides name, and what commits on one side do.
-        let (mut known, mut found) = (Found::default(), Found::default());
+        let purges = lake.reload_purges().await?;
+        let start = || Found { purges: purges.clone(), ..Found::default() };
+        let (mut known, mut found) = (start(), start());
         let mut seen: HashSet<ObjectId> = versions.iter().map(|version| version.pointer().id).collect();
         let mut queue: Vec<(Pointer, Commit)> =
             versions.iter().map(|version| (version.pointer(), version.commit().clone())).collect();

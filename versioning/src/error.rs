@@ -189,6 +189,22 @@ pub enum Error {
         /// The commit.
         commit: CommitId,
     },
+    /// Rows were erased from the lake, for good, while a version of it was open.
+    #[error("{path} is not what it was, as rows of it were erased from the lake: open the version again")]
+    Erased {
+        /// The file or table.
+        path: String,
+    },
+    /// Others kept writing rows anew that were to be erased.
+    #[error(
+        "table {table}: in {attempts} rounds others kept writing the rows anew that are erased; no version shows them, and copies of their bytes may be left: finish the purge once those writers are done"
+    )]
+    PurgeContention {
+        /// The table.
+        table: forebay_format::TableId,
+        /// How often it was tried.
+        attempts: u32,
+    },
     /// A collection of garbage is deleting, or stopped while it did.
     #[error(
         "collection {epoch} is deleting objects: try again later or, if it has stopped, collect garbage again first"

@@ -137,6 +137,7 @@ impl Lake {
         options: &MergeOptions,
     ) -> Result<MergeReport> {
         let mut head = lake::head(self.storage(), into).await?;
+        self.know(head.purged).await?;
         for attempt in 1..=ATTEMPTS {
             let report =
                 |outcome, snapshot| Ok(MergeReport { outcome, snapshot, changes: Vec::new(), conflicts: Vec::new() });
@@ -162,7 +163,7 @@ impl Lake {
                     return Ok(report);
                 }
             }
-            head = refs::overtaken(self.storage(), &head, attempt).await?;
+            head = refs::overtaken(self, &head, attempt).await?;
         }
         Err(Error::Contention { branch: into.to_owned(), attempts: ATTEMPTS })
     }
@@ -198,7 +199,7 @@ impl Lake {
         let commit = self.snapshot(at).await?;
         let parent = pin::parent(self, &commit).await?;
         let request = pin::Request { commits: vec![&commit, &parent], ..pin::Request::default() };
-        let pin = Pin::take(self.storage(), request).await?;
+        let pin = Pin::take(self, request).await?;
         Ok(Replayed { commit, parent, pin })
     }
 
@@ -211,12 +212,13 @@ impl Lake {
         options: &MergeOptions,
     ) -> Result<MergeReport> {
         let mut head = lake::head(self.storage(), branch).await?;
+        self.know(head.purged).await?;
         for attempt in 1..=ATTEMPTS {
             let plan = Plan { base: base.clone(), theirs, second_parent: None, epoch, message: message.clone() };
             if let Some(report) = self.apply(&head, plan, options).await? {
                 return Ok(report);
             }
-            head = refs::overtaken(self.storage(), &head, attempt).await?;
+            head = refs::overtaken(self, &head, attempt).await?;
         }
         Err(Error::Contention { branch: branch.to_owned(), attempts: ATTEMPTS })
     }
@@ -267,7 +269,7 @@ impl Lake {
                 pin.release().await;
                 return Ok(to);
             }
-            head = refs::overtaken(self.storage(), &head, attempt).await?;
+            head = refs::overtaken(self, &head, attempt).await?;
         }
         Err(Error::Contention { branch: branch.to_owned(), attempts: ATTEMPTS })
     }
@@ -282,7 +284,7 @@ impl Lake {
             if self.point(&head, RefKind::Delete, &head.snapshot(self), 0).await? {
                 return Ok(());
             }
-            head = refs::overtaken(self.storage(), &head, attempt).await?;
+            head = refs::overtaken(self, &head, attempt).await?;
         }
         Err(Error::Contention { branch: name.to_owned(), attempts: ATTEMPTS })
     }
@@ -300,7 +302,7 @@ impl Lake {
         if head.kind == RefKind::Delete {
             let last = head.snapshot(self);
             let request = pin::Request { commits: vec![&last], ..pin::Request::default() };
-            let pin = Pin::take(self.storage(), request).await?;
+            let pin = Pin::take(self, request).await?;
             let made = self.point(&head, RefKind::Create, &last, pin.epoch()).await?;
             pin.release().await;
             if made {
@@ -360,10 +362,11 @@ impl Lake {
     /// whether it is ours.
     async fn point(&self, head: &Head, kind: RefKind, to: &Snapshot, epoch: u64) -> Result<bool> {
         let (sequence, embedded) = (head.sequence + 1, to.commit().encode()?);
-        let entry = NewEntry { kind, commit: to.pointer(), embedded, epoch: head.epoch.max(epoch) };
+        let (epoch, purged) = (head.epoch.max(epoch), head.purged.max(self.purged()));
+        let entry = NewEntry { kind, commit: to.pointer(), embedded, epoch, purged };
         match refs::claim(self.storage(), &head.branch, sequence, entry).await? {
             Outcome::Ours => {
-                refs::leave_hint(self.storage(), &head.branch, sequence).await;
+                refs::leave_hint(self.storage(), &head.branch, sequence, to.commit()).await;
                 Ok(true)
             }
             Outcome::Theirs => Ok(false),

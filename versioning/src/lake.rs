@@ -3,7 +3,10 @@
 use std::{
     collections::HashMap,
     fmt,
-    sync::{Arc, Mutex, PoisonError, Weak},
+    sync::{
+        Arc, Mutex, PoisonError, Weak,
+        atomic::{AtomicU64, Ordering},
+    },
     time::{SystemTime, UNIX_EPOCH},
 };
 
@@ -16,6 +19,7 @@ use forebay_storage::{Claim, Storage};
 
 use crate::{
     DEFAULT_BRANCH, Error, OpenFile, Result, Snapshot, Transaction, commit, graph, names,
+    purge::Purges,
     refs::{self, Head, NewEntry},
 };
 
@@ -56,11 +60,18 @@ struct Inner {
     storage: Storage,
     marker: LakeMarker,
     pages: moka::sync::Cache<ObjectId, Arc<Page>>,
+    /// Roots of tables as they are stored: a commit's pointer is held against the bytes.
+    roots: moka::sync::Cache<ObjectId, Bytes>,
     files: Mutex<HashMap<FileId, Weak<OpenFile>>>,
+    purges: Mutex<Arc<Purges>>,
+    /// The epoch that purges are known up to.
+    known: AtomicU64,
 }
 
 /// Decoded manifest pages kept in memory, in bytes of their encoded form.
 const PAGE_CACHE: u64 = 64 << 20;
+/// Bytes of roots of tables kept in memory.
+const ROOT_CACHE: u64 = 16 << 20;
 
 impl Lake {
     /// Makes a lake at `storage`'s root, with an empty first commit on branch `main`.
@@ -68,7 +79,7 @@ impl Lake {
     /// # Errors
     /// [`Error::LakeExists`] if there is one, and what the store reports.
     pub async fn create(storage: Storage) -> Result<Self> {
-        let marker = LakeMarker { id: LakeId::random(), created: now() };
+        let marker = LakeMarker { id: LakeId::random(), created: now(), purges: false };
         // The first commit is written before the marker is claimed: a lake is never seen without its branch.
         let first = Commit {
             id: CommitId::random(),
@@ -90,13 +101,13 @@ impl Lake {
         storage.probe(&names::meta(CommitId::random())).await?;
         let (pointer, bytes) = commit::write(&storage, &first).await?;
         // A creator that was killed between these two steps left a branch and no marker; its first commit serves as well.
-        let entry = NewEntry { kind: RefKind::Create, commit: pointer, embedded: bytes, epoch: 0 };
+        let entry = NewEntry { kind: RefKind::Create, commit: pointer, embedded: bytes, epoch: 0, purged: 0 };
         match refs::claim(&storage, DEFAULT_BRANCH, 0, entry).await? {
             refs::Outcome::Ours | refs::Outcome::Theirs => {}
         }
         let bytes = Bytes::from(marker.encode()?);
         match storage.claim(names::MARKER, bytes).await? {
-            Claim::Ours => Ok(Self::of(storage, marker)),
+            Claim::Ours => Ok(Self::of(storage, marker, Purges::default())),
             Claim::Theirs(_) => Err(Error::LakeExists { url: storage.url().to_owned() }),
             Claim::Unknown(error) => Err(error.into()),
         }
@@ -114,7 +125,8 @@ impl Lake {
             Err(error) => return Err(error.into()),
         };
         let marker = LakeMarker::decode(&bytes).map_err(Error::object(names::MARKER))?;
-        Ok(Self::of(storage, marker))
+        let purges = if marker.purges { Purges::load(&storage).await? } else { Purges::default() };
+        Ok(Self::of(storage, marker, purges))
     }
 
     /// Opens the lake and a version of it at once: one request latency less than one after the other.
@@ -122,18 +134,39 @@ impl Lake {
     /// # Errors
     /// As [`Lake::open`] and [`Lake::snapshot`].
     pub async fn open_at(storage: Storage, at: &At) -> Result<(Self, Snapshot)> {
+        if let At::Branch(branch) = at {
+            let (lake, head) = futures::join!(Self::open(storage.clone()), head(&storage, branch));
+            let (lake, head) = (lake?, head?);
+            // Rows may have been erased after the lake was opened and before the log was read.
+            lake.know(head.purged).await?;
+            let snapshot = head.snapshot(&lake);
+            return Ok((lake, snapshot));
+        }
         let (lake, found) = futures::join!(Self::open(storage.clone()), find(&storage, at));
         let lake = lake?;
         let (id, pointer, commit) = found?;
         Ok((lake.clone(), Snapshot::new(lake, id, pointer, commit)))
     }
 
-    pub(crate) fn of(storage: Storage, marker: LakeMarker) -> Self {
+    pub(crate) fn of(storage: Storage, marker: LakeMarker, purges: Purges) -> Self {
         let pages = moka::sync::Cache::builder()
             .max_capacity(PAGE_CACHE)
             .weigher(|_, page: &Arc<Page>| (page.fragments.len() * 256).try_into().unwrap_or(u32::MAX))
             .build();
-        Self { inner: Arc::new(Inner { storage, marker, pages, files: Mutex::default() }) }
+        Self {
+            inner: Arc::new(Inner {
+                storage,
+                marker,
+                pages,
+                roots: moka::sync::Cache::builder()
+                    .max_capacity(ROOT_CACHE)
+                    .weigher(|_, bytes: &Bytes| bytes.len().try_into().unwrap_or(u32::MAX))
+                    .build(),
+                files: Mutex::default(),
+                purges: Mutex::new(Arc::new(purges)),
+                known: AtomicU64::new(0),
+            }),
+        }
     }
 
     /// Where it is kept.
@@ -160,8 +193,7 @@ impl Lake {
     /// [`Error::UnknownBranch`], [`Error::UnknownTag`] or [`Error::UnknownCommit`]; [`Error::Object`] if an object is
     /// damaged; and what the store reports.
     pub async fn snapshot(&self, at: &At) -> Result<Snapshot> {
-        let (id, pointer, commit) = find(self.storage(), at).await?;
-        Ok(Snapshot::new(self.clone(), id, pointer, commit))
+        Ok(find_safe(self, at).await?.0)
     }
 
     /// Starts a transaction on a branch.
@@ -170,6 +202,7 @@ impl Lake {
     /// As [`Lake::snapshot`] at the branch.
     pub async fn begin(&self, branch: &str) -> Result<Transaction> {
         let head = head(self.storage(), branch).await?;
+        self.know(head.purged).await?;
         Ok(Transaction::new(self.clone(), head.clone(), head))
     }
 
@@ -180,6 +213,7 @@ impl Lake {
     /// As [`begin`](Self::begin); [`Error::Misuse`] if the branch doesn't follow that commit.
     pub async fn begin_at(&self, branch: &str, base: &Snapshot) -> Result<Transaction> {
         let head = head(self.storage(), branch).await?;
+        self.know(head.purged).await?;
         if head.commit.id != base.id() && !graph::is_ancestor(self, base.commit(), &head.commit).await? {
             let reason =
                 format!("branch '{branch}' doesn't follow commit {}: it was reset or is another one", base.id());
@@ -197,14 +231,16 @@ impl Lake {
         names::check("branch", name)?;
         let (snapshot, pin) = self.protect(from).await?;
         let (commit, embedded) = (snapshot.pointer(), snapshot.commit().encode()?);
-        let entry = NewEntry { kind: RefKind::Create, commit, embedded, epoch: pin.epoch() };
+        let (epoch, purged) = (pin.epoch(), self.purged());
+        let entry = NewEntry { kind: RefKind::Create, commit, embedded, epoch, purged };
         let mut made = refs::claim(self.storage(), name, 0, entry.clone()).await? == refs::Outcome::Ours;
         if !made
             && let Some(head) = refs::head(self.storage(), name).await?
             && head.kind == RefKind::Delete
         {
             // The log of a deleted branch goes on.
-            let entry = NewEntry { epoch: entry.epoch.max(head.epoch), ..entry };
+            let (epoch, purged) = (entry.epoch.max(head.epoch), entry.purged.max(head.purged));
+            let entry = NewEntry { epoch, purged, ..entry };
             made = refs::claim(self.storage(), name, head.sequence + 1, entry).await? == refs::Outcome::Ours;
         }
         pin.release().await;
@@ -257,6 +293,31 @@ impl Lake {
         commit::log(self.storage(), at, limit).await
     }
 
+    /// The purges that this handle knows of.
+    pub(crate) fn known_purges(&self) -> Arc<Purges> {
+        self.inner.purges.lock().unwrap_or_else(PoisonError::into_inner).clone()
+    }
+
+    /// Looks for purges again if a branch, or a pin, was met that knows of an epoch that this handle doesn't.
+    pub(crate) async fn know(&self, epoch: u64) -> Result<()> {
+        if epoch > self.inner.known.load(Ordering::Acquire) {
+            self.reload_purges().await?;
+            self.inner.known.fetch_max(epoch, Ordering::AcqRel);
+        }
+        Ok(())
+    }
+
+    /// What an entry says whose commit this handle made: purges up to this epoch must be known.
+    pub(crate) fn purged(&self) -> u64 {
+        if self.known_purges().records().is_empty() { 0 } else { self.inner.known.load(Ordering::Acquire) }
+    }
+
+    pub(crate) async fn reload_purges(&self) -> Result<Arc<Purges>> {
+        let purges = Arc::new(Purges::load(self.storage()).await?);
+        *self.inner.purges.lock().unwrap_or_else(PoisonError::into_inner) = purges.clone();
+        Ok(purges)
+    }
+
     pub(crate) async fn page(&self, pointer: &Pointer, referrer: &str) -> Result<Arc<Page>> {
         if let Some(page) = self.inner.pages.get(&pointer.id) {
             return Ok(page);
@@ -265,6 +326,25 @@ impl Lake {
         let page = Arc::new(Page::decode(&bytes).map_err(Error::object(names::meta(pointer.id)))?);
         self.inner.pages.insert(pointer.id, page.clone());
         Ok(page)
+    }
+
+    /// The bytes of a table's root that is an object.
+    pub(crate) async fn root(&self, pointer: &Pointer, referrer: &str) -> Result<Bytes> {
+        if let Some(bytes) = self.inner.roots.get(&pointer.id)
+            && pointer.check(&bytes).is_ok()
+        {
+            return Ok(bytes);
+        }
+        let bytes = commit::fetch(self.storage(), pointer, referrer).await?;
+        self.inner.roots.insert(pointer.id, bytes.clone());
+        Ok(bytes)
+    }
+
+    /// Takes in roots that were fetched before it was known whether they are needed.
+    pub(crate) fn keep_roots(&self, roots: &[(ObjectId, Bytes)]) {
+        for (id, bytes) in roots {
+            self.inner.roots.insert(*id, bytes.clone());
+        }
     }
 
     /// An open file that is still in use by someone.
@@ -305,9 +385,11 @@ pub(crate) async fn head(storage: &Storage, branch: &str) -> Result<Head> {
 pub(crate) async fn find_safe(lake: &Lake, at: &At) -> Result<(Snapshot, u64)> {
     if let At::Branch(name) = at {
         let head = head(lake.storage(), name).await?;
+        lake.know(head.purged).await?;
         return Ok((head.snapshot(lake), head.epoch));
     }
-    Ok((lake.snapshot(at).await?, 0))
+    let (id, pointer, commit) = find(lake.storage(), at).await?;
+    Ok((Snapshot::new(lake.clone(), id, pointer, commit), 0))
 }
 
 pub(crate) async fn find(storage: &Storage, at: &At) -> Result<(CommitId, Pointer, Commit)> {

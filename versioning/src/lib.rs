@@ -11,6 +11,7 @@
 //!   refs/heads/<branch>/<seq>            the log        <- Transaction::commit claims the next entry
 //!   refs/heads/<branch>/hint             where the log's end was: a hint, never trusted
 //!   refs/tags/<name>
+//!   purges/<id>                          what was erased
 //!   pins/<id>  gc/<n>/<step>             what is in use, and what was collected
 //! ```
 //!
@@ -25,7 +26,9 @@
 //! | bring branches together | [`Lake::merge`], [`Lake::cherry_pick`], [`Lake::revert`], [`Policy`] |
 //! | copy between lakes | [`Lake::clone_to`], [`Lake::push`] |
 //! | keep a version while it is used | [`Lake::pin`] |
+//! | erase rows from all history | [`Lake::purge`] |
 //! | delete what nothing leads to | [`Lake::gc`] |
+//! | find damage, and what it means | [`Lake::verify`], [`Lake::assess`] |
 //! | see what differs | [`Lake::diff`], [`Lake::diff_rows`] |
 
 mod commit;
@@ -44,8 +47,10 @@ mod merge;
 mod names;
 mod pause;
 mod pin;
+mod purge;
 mod read;
 mod refs;
+mod repair;
 mod scrub;
 mod selection;
 mod snapshot;
@@ -66,6 +71,8 @@ pub use merge::{Choice, Clash, Conflict, ConflictKind, Decide, MergeSide, Policy
 #[doc(hidden)]
 pub use pause::seed_pauses;
 pub use pin::{DEFAULT_LEASE, Pin};
+pub use purge::PurgeReport;
+pub use repair::{BranchState, Damage, Loss};
 pub use selection::{Rows, Selection};
 pub use snapshot::Snapshot;
 pub use table::{Location, RowId, Table};

@@ -19,10 +19,12 @@ use crate::{Error, Lake, Result, commit, names};
 const INLINE: usize = 8 << 10;
 /// The most bytes of a page object.
 const PAGE: usize = 256 << 10;
+/// The least bytes of a fragment in a page.
+const FRAGMENT: usize = 64;
 /// The most bytes of a root inside a commit.
 const INLINE_ROOT: usize = 24 << 10;
 /// Pages fetched at once.
-const CONCURRENCY: usize = 32;
+const CONCURRENCY: usize = 128;
 
 /// All fragments of a table, in order.
 pub(crate) async fn fragments(lake: &Lake, root: &TableRoot, referrer: &str) -> Result<Vec<Fragment>> {
@@ -47,6 +49,7 @@ pub(crate) async fn fragments(lake: &Lake, root: &TableRoot, referrer: &str) -> 
         }
         all.extend(fragments);
     }
+    lake.known_purges().apply(&mut all);
     Ok(all)
 }
 
@@ -62,7 +65,7 @@ pub(crate) async fn append(lake: &Lake, root: &TableRoot, added: &[Fragment], re
         None => Vec::new(),
     };
     tail.extend_from_slice(added);
-    if encode(&tail)?.len() > INLINE {
+    if tail.len() > INLINE / FRAGMENT || encode(&tail)?.len() > INLINE {
         if let Some(PageRef { page: PageLocation::Object(pointer), .. }) = pages.last()
             && (pointer.length as usize) < PAGE / 2
         {
@@ -95,9 +98,12 @@ async fn write(lake: &Lake, bytes: Vec<u8>) -> Result<Pointer> {
 
 /// Cuts fragments into runs whose pages have at most [`PAGE`] bytes each.
 fn paginate(fragments: Vec<Fragment>) -> Result<Vec<(Vec<Fragment>, Vec<u8>)>> {
-    let bytes = encode(&fragments)?;
-    if bytes.len() <= PAGE || fragments.len() == 1 {
-        return Ok(vec![(fragments, bytes)]);
+    // So many don't fit, and need not be encoded to find out.
+    if fragments.len() <= PAGE / FRAGMENT {
+        let bytes = encode(&fragments)?;
+        if bytes.len() <= PAGE || fragments.len() == 1 {
+            return Ok(vec![(fragments, bytes)]);
+        }
     }
     let mut left = fragments;
     let right = left.split_off(left.len() / 2);
@@ -202,7 +208,9 @@ fn object(page: &PageRef) -> Option<ObjectId> {
 /// The origins of a fragment that has some.
 pub(crate) async fn origins(lake: &Lake, pointer: &Pointer) -> Result<Origins> {
     let bytes = commit::fetch(lake.storage(), pointer, "a compacted fragment").await?;
-    Origins::decode(&bytes).map_err(Error::object(names::meta(pointer.id)))
+    let mut origins = Origins::decode(&bytes).map_err(Error::object(names::meta(pointer.id)))?;
+    lake.known_purges().apply_to_origins(&mut origins);
+    Ok(origins)
 }
 
 /// Writes the origins of a fragment.

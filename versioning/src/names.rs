@@ -20,11 +20,17 @@ pub(crate) const DELETED_TAGS: &str = "refs/deleted-tags";
 
 pub(crate) const PINS: &str = "pins";
 pub(crate) const GC: &str = "gc";
+pub(crate) const PURGES: &str = "purges";
 pub(crate) const META: &str = "meta";
 pub(crate) const DATA: &str = "data";
 
 pub(crate) fn pin(id: PinId) -> String {
     format!("{PINS}/{id}")
+}
+
+/// Purges are numbered, so that two at once meet.
+pub(crate) fn purge(number: u64) -> String {
+    format!("{PURGES}/{number:020}")
 }
 
 /// A step of a collection.

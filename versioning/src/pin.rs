@@ -43,7 +43,7 @@ impl Lake {
     pub async fn pin(&self, at: &At, lease: Duration, holder: &str) -> Result<(Snapshot, Pin)> {
         let (snapshot, safe) = lake::find_safe(self, at).await?;
         let request = Request { commits: vec![&snapshot], lease: Some(lease), holder, safe, orphans: false };
-        let pin = Pin::take(self.storage(), request).await?;
+        let pin = Pin::take(self, request).await?;
         Ok((snapshot, pin))
     }
 
@@ -55,7 +55,8 @@ impl Lake {
 
 impl Pin {
     /// Writes a pin, then makes sure that no collection under way takes what it is about.
-    pub(crate) async fn take(storage: &Storage, request: Request<'_>) -> Result<Self> {
+    pub(crate) async fn take(lake: &Lake, request: Request<'_>) -> Result<Self> {
+        let storage = lake.storage();
         let lease = request.lease.unwrap_or(DEFAULT_LEASE);
         let pin = meta::Pin {
             id: PinId::random(),
@@ -71,6 +72,8 @@ impl Pin {
         match held.settle(&request).await {
             Ok(epoch) => {
                 held.epoch = epoch;
+                // Who makes something point at a commit must know what was erased from it.
+                lake.know(epoch).await?;
                 Ok(held)
             }
             Err(error) => {

@@ -67,6 +67,17 @@ impl Table {
 
     /// A column's values in rows of a fragment, deleted ones among them, in ascending order.
     pub(crate) async fn cells(&self, column: &Column, fragment: usize, rows: &RowSet) -> Result<ColumnData> {
+        match self.stored(column, fragment, rows).await {
+            // A file that was open and is gone now: somebody erased rows of it.
+            Err(Error::Storage(forebay_storage::Error::NotFound { path, .. })) => {
+                let referrer = format!("table '{}' of commit {}", self.name(), self.snapshot().id());
+                Err(self.snapshot().explain(Error::Missing { path, referrer }).await)
+            }
+            stored => stored,
+        }
+    }
+
+    async fn stored(&self, column: &Column, fragment: usize, rows: &RowSet) -> Result<ColumnData> {
         if rows.is_empty() {
             return Ok(empty(column));
         }
@@ -209,6 +220,19 @@ impl Source {
             other => other,
         }
     }
+}
+
+/// A column's values in rows of a file, ascending.
+pub(crate) async fn rows_of_file(
+    storage: &Storage,
+    file: Arc<OpenFile>,
+    column: &Column,
+    rows: &RowSet,
+) -> Result<ColumnData> {
+    if rows.is_empty() {
+        return Ok(empty(column));
+    }
+    Source::of(file, column)?.set(storage, rows).await
 }
 
 /// Ranges of a file in memory.

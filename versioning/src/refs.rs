@@ -6,9 +6,16 @@
 use std::collections::HashSet;
 
 use bytes::Bytes;
-use forebay_format::meta::{Commit, Pointer, RefEntry, RefKind};
+use forebay_format::{
+    ObjectId,
+    meta::{Commit, Pointer, RefEntry, RefKind, RootRef},
+};
 use forebay_storage::{Claim, Storage};
-use futures::{StreamExt as _, TryStreamExt as _, future::try_join_all, stream};
+use futures::{
+    StreamExt as _, TryStreamExt as _,
+    future::{join_all, try_join_all},
+    stream,
+};
 
 use crate::{Error, Lake, Result, Snapshot, lake::now, names, pause::pause};
 
@@ -23,10 +30,15 @@ pub(crate) struct Head {
     pub(crate) commit: Commit,
     /// No collection up to this one may drop the commit.
     pub(crate) epoch: u64,
+    /// Purges up to this epoch must be known.
+    pub(crate) purged: u64,
+    /// Roots of tables, if the hint told of them: fetched beside the log's end, and good only if the commit points to them.
+    pub(crate) roots: Vec<(ObjectId, Bytes)>,
 }
 
 impl Head {
     pub(crate) fn snapshot(&self, lake: &Lake) -> Snapshot {
+        lake.keep_roots(&self.roots);
         Snapshot::new(lake.clone(), self.commit.id, self.pointer, self.commit.clone())
     }
 
@@ -50,11 +62,14 @@ pub(crate) async fn unknown(storage: &Storage, branch: &str) -> Result<Error> {
 }
 
 /// The end of a branch's log after a claim for the entry behind `head` was lost, after a pause.
-pub(crate) async fn overtaken(storage: &Storage, head: &Head, attempt: u32) -> Result<Head> {
+pub(crate) async fn overtaken(lake: &Lake, head: &Head, attempt: u32) -> Result<Head> {
+    let storage = lake.storage();
     let (branch, sequence) = (&head.branch, head.sequence + 1);
     tracing::debug!(%branch, sequence, attempt, "another writer was first: rebasing");
     pause(attempt.min(6)).await;
-    head_after(storage, branch, sequence).await?.alive(storage).await
+    let head = head_after(storage, branch, sequence).await?.alive(storage).await?;
+    lake.know(head.purged).await?;
+    Ok(head)
 }
 
 /// Whether a claimed entry became ours. There is no third outcome: a doubt that can't be settled is an error.
@@ -80,18 +95,34 @@ pub(crate) async fn entry(storage: &Storage, branch: &str, sequence: u64) -> Res
 
 /// The end of a branch's log, or `None` if there is no such branch.
 pub(crate) async fn head(storage: &Storage, branch: &str) -> Result<Option<Head>> {
-    let hint = match storage.get(&names::hint(branch)).await {
-        // A hint is never trusted: one that doesn't parse is no hint.
-        Ok(bytes) => std::str::from_utf8(&bytes).ok().and_then(|text| text.trim().parse().ok()).unwrap_or(0),
-        Err(error) if error.is_not_found() => 0,
+    let (hint, roots) = match storage.get(&names::hint(branch)).await {
+        Ok(bytes) => parse_hint(&bytes),
+        Err(error) if error.is_not_found() => (0, Vec::new()),
         Err(error) => return Err(error.into()),
     };
-    let found = match last(storage, branch, hint).await? {
-        None if hint > 0 => last(storage, branch, 0).await?,
-        found => found,
+    let end = async {
+        match last(storage, branch, hint).await? {
+            None if hint > 0 => last(storage, branch, 0).await,
+            found => Ok(found),
+        }
     };
-    let Some((sequence, entry)) = found else { return Ok(None) };
-    decode(branch, sequence, entry).map(Some)
+    let (found, roots) = futures::join!(end, fetched(storage, roots));
+    let Some((sequence, entry)) = found? else { return Ok(None) };
+    Ok(Some(Head { roots, ..decode(branch, sequence, entry)? }))
+}
+
+/// What a hint says: a number, and roots of tables that are objects. One that doesn't parse is no hint: it is never trusted.
+fn parse_hint(bytes: &[u8]) -> (u64, Vec<ObjectId>) {
+    let text = std::str::from_utf8(bytes).unwrap_or_default();
+    let mut words = text.split_ascii_whitespace();
+    let sequence = words.next().and_then(|number| number.parse().ok()).unwrap_or(0);
+    (sequence, words.take(ROOTS).filter_map(|id| id.parse().ok()).collect())
+}
+
+/// Those of some objects that are there.
+async fn fetched(storage: &Storage, objects: Vec<ObjectId>) -> Vec<(ObjectId, Bytes)> {
+    let fetched = objects.into_iter().map(|id| async move { Some((id, storage.get(&names::meta(id)).await.ok()?)) });
+    join_all(fetched).await.into_iter().flatten().collect()
 }
 
 /// The end of a branch's log, which has an entry `from` for sure.
@@ -104,8 +135,8 @@ pub(crate) async fn head_after(storage: &Storage, branch: &str, from: u64) -> Re
 
 fn decode(branch: &str, sequence: u64, entry: RefEntry) -> Result<Head> {
     let commit = Commit::decode(&entry.embedded).map_err(Error::object(names::entry(branch, sequence)))?;
-    let (kind, pointer, epoch) = (entry.kind, entry.commit, entry.epoch);
-    Ok(Head { branch: branch.to_owned(), sequence, kind, pointer, commit, epoch })
+    let RefEntry { kind, commit: pointer, epoch, purged, .. } = entry;
+    Ok(Head { branch: branch.to_owned(), sequence, kind, pointer, commit, epoch, purged, roots: Vec::new() })
 }
 
 /// The last entry at or after `from`; `None` if `from` itself isn't there.
@@ -175,6 +206,8 @@ pub(crate) struct NewEntry {
     pub(crate) embedded: Vec<u8>,
     /// No collection up to this one may drop the commit.
     pub(crate) epoch: u64,
+    /// Purges up to this epoch must be known.
+    pub(crate) purged: u64,
 }
 
 /// How often a claim in doubt is asked again, with growing pauses: some 30 seconds in all.
@@ -190,8 +223,8 @@ const SETTLE_ATTEMPTS: u32 = 9;
 /// [`Error::OutcomeUnknown`] if the store keeps failing.
 pub(crate) async fn claim(storage: &Storage, branch: &str, sequence: u64, new: NewEntry) -> Result<Outcome> {
     let path = names::entry(branch, sequence);
-    let NewEntry { kind, commit, embedded, epoch } = new;
-    let entry = RefEntry { kind, nonce: rand::random(), commit, embedded, time: now(), epoch };
+    let NewEntry { kind, commit, embedded, epoch, purged } = new;
+    let entry = RefEntry { kind, nonce: rand::random(), commit, embedded, time: now(), epoch, purged };
     let bytes = Bytes::from(entry.encode()?);
     let mut attempt = 0;
     loop {
@@ -210,13 +243,23 @@ pub(crate) async fn claim(storage: &Storage, branch: &str, sequence: u64, new: N
     }
 }
 
-/// Leaves a hint where a branch's log ends. Losing it costs a reader some requests and nothing else.
-pub(crate) async fn leave_hint(storage: &Storage, branch: &str, sequence: u64) {
+/// Leaves a hint where a branch's log ends, and what of its commit is worth fetching beside. Losing it costs a reader some
+/// requests and nothing else.
+pub(crate) async fn leave_hint(storage: &Storage, branch: &str, sequence: u64, commit: &Commit) {
     let path = names::hint(branch);
-    if let Err(error) = storage.put(&path, Bytes::from(sequence.to_string())).await {
+    let mut hint = sequence.to_string();
+    for table in commit.tables.iter().take(ROOTS) {
+        if let RootRef::Object(pointer) = &table.root {
+            hint.push_str(&format!(" {}", pointer.id));
+        }
+    }
+    if let Err(error) = storage.put(&path, Bytes::from(hint)).await {
         tracing::warn!(%path, %error, "the hint was not written: the next open takes some requests more");
     }
 }
+
+/// Roots of tables that a hint tells of at most.
+const ROOTS: usize = 4;
 
 /// Branches looked at at once.
 const BRANCHES: usize = 32;
@@ -247,7 +290,9 @@ pub(crate) async fn tags(storage: &Storage) -> Result<Vec<String>> {
 
 #[cfg(test)]
 mod tests {
-    use super::Search;
+    use forebay_format::ObjectId;
+
+    use super::{Search, parse_hint};
 
     fn find(from: u64, end: u64) -> (Option<u64>, usize) {
         let mut search = Search::new(from);
@@ -269,6 +314,16 @@ mod tests {
                 assert_eq!(find(from, end).0, expected, "from {from}, end {end}");
             }
         }
+    }
+
+    #[test]
+    fn a_hint_is_a_number_and_names_and_anything_else_is_no_hint() {
+        let id = ObjectId::from_bytes([7; 16]);
+        assert_eq!(parse_hint(b"17"), (17, vec![]));
+        assert_eq!(parse_hint(format!("17 {id} x {id}").as_bytes()), (17, vec![id, id]));
+        assert_eq!(parse_hint(b"x 3"), (0, vec![]));
+        assert_eq!(parse_hint(&[0xFF, 1]), (0, vec![]));
+        assert_eq!(parse_hint(b""), (0, vec![]));
     }
 
     #[test]

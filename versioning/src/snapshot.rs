@@ -7,7 +7,7 @@ use forebay_format::{
     meta::{Commit, Pointer, RootRef, TableEntry, TableRoot},
 };
 
-use crate::{Error, Lake, Result, Table, commit, epochs, manifest, names};
+use crate::{Error, Lake, Result, Table, epochs, manifest, names};
 
 /// A commit of a lake: it never changes. Clones are cheap.
 #[derive(Clone, Debug)]
@@ -62,6 +62,11 @@ impl Snapshot {
         let entry = self.entry(name)?;
         let opened = async {
             let root = root(&self.lake, self.id, entry).await?;
+            let rows: u64 = root.pages.iter().map(|page| page.rows).sum();
+            if rows != entry.rows {
+                let reason = format!("its pages have {rows} rows, commit {} says {}", self.id, entry.rows);
+                return Err(Error::Inconsistent { path: format!("table '{name}'"), reason });
+            }
             let referrer = format!("table '{name}' of commit {}", self.id);
             let fragments = manifest::fragments(&self.lake, &root, &referrer).await?;
             Table::new(self.clone(), entry, root, fragments)
@@ -75,11 +80,21 @@ impl Snapshot {
     /// The error for something that is missing: it may have been collected.
     pub(crate) async fn explain(&self, error: Error) -> Error {
         match &error {
+            Error::Missing { path, .. } if self.erased(path).await => Error::Erased { path: path.clone() },
             Error::Missing { .. } => match epochs::expired(self.lake.storage()).await {
                 Ok(expired) if expired.contains(&self.id) => Error::Expired { commit: self.id },
                 _ => error,
             },
             _ => error,
+        }
+    }
+
+    /// Whether a file was replaced by one without some rows, since this handle looked.
+    async fn erased(&self, path: &str) -> bool {
+        let file = path.strip_prefix(names::DATA).and_then(|id| id.strip_prefix('/')?.parse().ok());
+        match (file, self.lake.reload_purges().await) {
+            (Some(file), Ok(purges)) => purges.replaces(file),
+            _ => false,
         }
     }
 
@@ -98,7 +113,7 @@ pub(crate) async fn root(lake: &Lake, commit: CommitId, entry: &TableEntry) -> R
         RootRef::Inline(root) => Ok(root.clone()),
         RootRef::Object(pointer) => {
             let referrer = format!("table '{}' of commit {commit}", entry.name);
-            let bytes = commit::fetch(lake.storage(), pointer, &referrer).await?;
+            let bytes = lake.root(pointer, &referrer).await?;
             TableRoot::decode(&bytes).map_err(Error::object(names::meta(pointer.id)))
         }
     }

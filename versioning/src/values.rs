@@ -3,8 +3,8 @@
 use std::collections::BTreeMap;
 
 use forebay_format::{
-    Bitmap, Column, ColumnData, ColumnSlice, DataFileWriter, Dim, FieldId, FileId, FragmentId, Layout, OwnedValues,
-    RowSet, WriteOptions,
+    Bitmap, Bound, Column, ColumnData, ColumnSlice, DataFileWriter, Dim, FieldId, FileId, FragmentId, Layout,
+    OwnedValues, RowSet, WriteOptions,
     meta::{DataFileRef, Fragment, Overlay, TableEntry, TableRoot},
 };
 use forebay_storage::Storage;
@@ -63,10 +63,47 @@ impl Version {
         Ok(joined(column, parts, pieces).1)
     }
 
+    /// Bounds of a column's values in a fragment, from the statistics of its file; `None` if they aren't known.
+    pub(crate) async fn bounds(&self, carrier: usize, column: &Column) -> Result<Option<(Bound, Bound)>> {
+        if !self.table.is_plain(carrier, column.field) {
+            return Ok(None);
+        }
+        let file = self.table.file(carrier, column.field).await?;
+        let Some(index) = file.index().column(column.field) else { return Ok(None) };
+        let mut bounds: Option<(Bound, Bound)> = None;
+        for chunk in index.chunks() {
+            let Some((min, max)) = chunk.stats.as_ref().and_then(|stats| stats.min.clone().zip(stats.max.clone()))
+            else {
+                return Ok(None);
+            };
+            // A NaN lies in no bounds, and equals itself as a key.
+            if matches!(min, Bound::Float(_)) && chunk.stats.as_ref().and_then(|stats| stats.nans) != Some(0) {
+                return Ok(None);
+            }
+            bounds = Some(match bounds {
+                None => (min, max),
+                Some((low, high)) => (smaller(min, low, true), smaller(max, high, false)),
+            });
+        }
+        Ok(bounds)
+    }
+
     /// Whole rows of a carrier, for all of its columns.
     pub(crate) async fn carried(&self, column: &Column, carrier: usize, rows: &RowSet) -> Result<ColumnData> {
         self.table.cells(column, carrier, rows).await
     }
+}
+
+/// The smaller or the larger of two bounds.
+fn smaller(a: Bound, b: Bound, smaller: bool) -> Bound {
+    let less = match (&a, &b) {
+        (Bound::Int(a), Bound::Int(b)) => a < b,
+        (Bound::Uint(a), Bound::Uint(b)) => a < b,
+        (Bound::Float(a), Bound::Float(b)) => a < b,
+        (Bound::Text(a), Bound::Text(b)) => a < b,
+        _ => smaller,
+    };
+    if less == smaller { a } else { b }
 }
 
 /// Parts of a column, each with the rows it has (which no other part has), as one: in ascending order of the rows.
@@ -112,19 +149,35 @@ pub(crate) fn row(data: &ColumnData, row: usize) -> (&[u32], &[u8]) {
 /// Writes columns of equally many rows as a data file.
 pub(crate) async fn write_file(storage: &Storage, columns: Vec<Column>, data: Vec<ColumnData>) -> Result<DataFileRef> {
     let storage = storage.clone();
-    let write = move || {
+    blocking(move || FileWriter::begin(&storage, &columns)?.push(data)?.finish()).await
+}
+
+/// Writes a data file, some rows at a time. Blocking.
+pub(crate) struct FileWriter {
+    path: String,
+    writer: DataFileWriter<forebay_storage::ObjectWriter>,
+}
+
+impl FileWriter {
+    pub(crate) fn begin(storage: &Storage, columns: &[Column]) -> Result<Self> {
         let file = FileId::random();
         let path = names::data(file);
         let sink = storage.writer(&path)?;
-        let mut writer =
-            DataFileWriter::new(sink, file, &columns, WriteOptions::default()).map_err(Error::object(&path))?;
+        let writer = DataFileWriter::new(sink, file, columns, WriteOptions::default()).map_err(Error::object(&path))?;
+        Ok(Self { path, writer })
+    }
+
+    pub(crate) fn push(mut self, data: Vec<ColumnData>) -> Result<Self> {
         let slices: Vec<ColumnSlice<'_>> = data.iter().map(ColumnData::as_slice).collect();
-        writer.push(&slices).map_err(Error::object(&path))?;
-        let (sink, reference) = writer.finish().map_err(Error::object(&path))?;
+        self.writer.push(&slices).map_err(Error::object(&self.path))?;
+        Ok(self)
+    }
+
+    pub(crate) fn finish(self) -> Result<DataFileRef> {
+        let (sink, reference) = self.writer.finish().map_err(Error::object(&self.path))?;
         sink.finish()?;
         Ok(reference)
-    };
-    blocking(write).await
+    }
 }
 
 /// Runs what blocks where it may.

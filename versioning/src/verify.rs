@@ -1,17 +1,23 @@
 //! Reading every byte that a version reaches.
 
 use std::{
-    collections::{BTreeMap, HashSet},
+    collections::{BTreeMap, HashMap, HashSet},
     ops::RangeInclusive,
 };
 
 use forebay_format::{
     CommitId, ObjectId,
-    meta::{Commit, DataFileRef, Fragment, LakeMarker, Origins, Overlay, PageLocation, Pointer, RootRef, Tag},
+    meta::{
+        Commit, DataFileRef, Fragment, LakeMarker, Origins, Overlay, PageLocation, Pointer, RefEntry, RootRef, Tag,
+    },
 };
 use forebay_storage::Storage;
+use futures::{StreamExt as _, stream};
 
 use crate::{At, Error, Lake, Result, commit, epochs, lake, names, refs, scrub};
+
+/// Entries of a log read at once.
+const CONCURRENCY: usize = 32;
 
 /// A place in a lake that is not as it must be.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -55,47 +61,11 @@ impl Lake {
     /// # Errors
     /// As [`verify`](Self::verify).
     pub async fn verify_all(&self, versions: &[At], mut progress: impl FnMut(&Verification)) -> Result<Verification> {
-        let mut walk = Walk {
-            lake: self,
-            found: Verification::default(),
-            expired: epochs::expired(self.storage()).await?,
-            seen: HashSet::new(),
-            files: BTreeMap::new(),
-        };
-        walk.marker().await?;
+        let mut walk = Walk::begin(self).await?;
         for at in versions {
-            let (_, pointer, commit) = match lake::find(self.storage(), at).await {
-                Ok(found) => found,
-                Err(error) => {
-                    walk.found.damaged(error)?;
-                    continue;
-                }
-            };
-            match at {
-                At::Branch(branch) => walk.log(branch).await?,
-                At::Tag(name) => walk.tag(name).await?,
-                At::Commit(_) => {}
-            }
-            walk.history(pointer, commit, &mut progress).await?;
+            walk.version(at, &mut progress).await?;
         }
-        let Walk { mut found, files, .. } = walk;
-        found.total = found.bytes + files.values().map(|(file, _)| file.size).sum::<u64>();
-        for (file, rows) in files.values() {
-            let path = names::data(file.id);
-            let scrubbed = scrub::file(self.storage(), file, rows, |bytes| {
-                found.bytes += bytes;
-                progress(&found);
-            })
-            .await;
-            match scrubbed {
-                Ok(faults) => found.faults.extend(faults),
-                Err(error) => found.fault(&path, error)?,
-            }
-            found.files += 1;
-            found.objects += 1;
-        }
-        progress(&found);
-        Ok(found)
+        Ok(walk.finish(progress).await?.1)
     }
 }
 
@@ -130,18 +100,91 @@ impl Verification {
     }
 }
 
-struct Walk<'a> {
+/// A walk over versions.
+pub(crate) struct Walk<'a> {
     lake: &'a Lake,
     found: Verification,
     /// Commits whose tables were collected.
-    expired: HashSet<CommitId>,
+    pub(crate) expired: HashSet<CommitId>,
+    /// Commits whose objects are missing or damaged.
+    pub(crate) lost: HashSet<CommitId>,
+    /// Entries of logs by the commits that they embed: a second copy of each.
+    embedded: HashMap<CommitId, (String, u64)>,
     seen: HashSet<ObjectId>,
     /// Data files by path, with the rows that their fragments claim.
     files: BTreeMap<String, (DataFileRef, RangeInclusive<u32>)>,
 }
 
-impl Walk<'_> {
-    fn storage(&self) -> &Storage {
+/// The log of a branch, as far as it can be read.
+pub(crate) struct Log {
+    /// Its newest entry.
+    pub(crate) newest: Option<RefEntry>,
+    /// How many entries are missing or damaged.
+    pub(crate) lost: u64,
+}
+
+impl<'a> Walk<'a> {
+    pub(crate) async fn begin(lake: &'a Lake) -> Result<Self> {
+        // What another handle erased meanwhile is not missing.
+        lake.reload_purges().await?;
+        let mut walk = Self {
+            lake,
+            found: Verification::default(),
+            expired: epochs::expired(lake.storage()).await?,
+            lost: HashSet::new(),
+            embedded: HashMap::new(),
+            seen: HashSet::new(),
+            files: BTreeMap::new(),
+        };
+        walk.marker().await?;
+        Ok(walk)
+    }
+
+    /// Looks at a version, its whole history with it, but for the data files.
+    pub(crate) async fn version(&mut self, at: &At, progress: &mut impl FnMut(&Verification)) -> Result<()> {
+        let found = lake::find(self.storage(), at).await;
+        let pointer = match (at, found) {
+            // The log says what is wrong.
+            (At::Branch(branch), Ok(_) | Err(Error::Object { .. })) => {
+                self.log(branch).await?.newest.map(|entry| entry.commit)
+            }
+            (_, Err(error)) => return self.found.damaged(error),
+            (At::Tag(name), Ok((_, pointer, _))) => {
+                self.tag(name).await?;
+                Some(pointer)
+            }
+            (At::Commit(_), Ok((_, pointer, _))) => Some(pointer),
+        };
+        match pointer {
+            Some(pointer) => self.history(pointer, progress).await,
+            None => Ok(()),
+        }
+    }
+
+    /// Reads all data files that were found.
+    pub(crate) async fn finish(mut self, mut progress: impl FnMut(&Verification)) -> Result<(Self, Verification)> {
+        let (lake, files) = (self.lake, std::mem::take(&mut self.files));
+        let mut found = std::mem::take(&mut self.found);
+        found.total = found.bytes + files.values().map(|(file, _)| file.size).sum::<u64>();
+        for (file, rows) in files.values() {
+            let path = names::data(file.id);
+            let scrubbed = scrub::file(lake.storage(), file, rows, |bytes| {
+                found.bytes += bytes;
+                progress(&found);
+            })
+            .await;
+            match scrubbed {
+                Ok(faults) => found.faults.extend(faults),
+                Err(error) => found.fault(&path, error)?,
+            }
+            found.files += 1;
+            found.objects += 1;
+        }
+        progress(&found);
+        Ok((self, found))
+    }
+
+    fn storage(&self) -> &'a Storage {
         self.lake.storage()
     }
 
@@ -168,36 +211,61 @@ impl Walk<'_> {
         }
     }
 
-    /// Every entry of a branch's log, from the first.
-    async fn log(&mut self, branch: &str) -> Result<()> {
-        let head = lake::head(self.storage(), branch).await?;
-        for sequence in 0..=head.sequence {
+    /// Every entry of a branch's log, from the last.
+    pub(crate) async fn log(&mut self, branch: &str) -> Result<Log> {
+        let storage = self.storage();
+        let mut log = Log { newest: None, lost: 0 };
+        let Some(end) = end(storage, branch).await? else { return Ok(log) };
+        let mut entries = stream::iter((0..=end).rev())
+            .map(|sequence| async move { (sequence, refs::entry(storage, branch, sequence).await) })
+            .buffered(CONCURRENCY);
+        while let Some((sequence, entry)) = entries.next().await {
             let path = names::entry(branch, sequence);
-            match refs::entry(self.storage(), branch, sequence).await {
-                Ok(Some(entry)) => self.found.read(entry.encode()?.len()),
+            match entry {
+                Ok(Some(entry)) => {
+                    self.found.read(entry.encode()?.len());
+                    self.embedded.insert(entry.commit.id.cast(), (branch.to_owned(), sequence));
+                    log.newest.get_or_insert(entry);
+                    continue;
+                }
                 Ok(None) => {
                     let referrer = "a later entry of the log".to_owned();
                     self.found.fault(&path, Error::Missing { path: path.clone(), referrer })?;
                 }
                 Err(error) => self.found.fault(&path, error)?,
             }
+            log.lost += 1;
         }
-        Ok(())
+        Ok(log)
+    }
+
+    /// A commit: its object, or the copy of it in a log.
+    pub(crate) async fn commit(&self, pointer: &Pointer, referrer: &str) -> Result<Commit> {
+        let read = match commit::load(self.storage(), pointer, referrer).await {
+            Err(error) => error,
+            commit => return commit,
+        };
+        let Some((branch, sequence)) = self.embedded.get(&pointer.id.cast()) else { return Err(read) };
+        let copy = refs::entry(self.storage(), branch, *sequence).await.ok().flatten();
+        copy.and_then(|entry| Commit::decode(&entry.embedded).ok()).ok_or(read)
     }
 
     /// A commit and all that it follows.
-    async fn history(
-        &mut self,
-        pointer: Pointer,
-        commit: Commit,
-        progress: &mut impl FnMut(&Verification),
-    ) -> Result<()> {
-        let mut queue = vec![(pointer, format!("commit {}", commit.id))];
+    pub(crate) async fn history(&mut self, head: Pointer, progress: &mut impl FnMut(&Verification)) -> Result<()> {
+        let mut queue = vec![(head, "a branch, tag or caller".to_owned())];
         while let Some((pointer, referrer)) = queue.pop() {
             if !self.seen.insert(pointer.id) {
                 continue;
             }
-            let Some(commit) = self.object(&pointer, &referrer, Commit::decode).await? else { continue };
+            let commit = match self.object(&pointer, &referrer, Commit::decode).await? {
+                Some(commit) => commit,
+                None => {
+                    self.lost.insert(pointer.id.cast());
+                    // What it led to is looked at all the same, if a log has a copy of it.
+                    let Ok(commit) = self.commit(&pointer, &referrer).await else { continue };
+                    commit
+                }
+            };
             self.found.commits += 1;
             progress(&self.found);
             if !self.expired.contains(&commit.id) {
@@ -250,6 +318,8 @@ impl Walk<'_> {
                     let reason = format!("it has {found} rows, its reference says {}", page.rows);
                     self.found.fault(&path, Error::Inconsistent { path: path.clone(), reason })?;
                 }
+                let mut fragments = fragments;
+                self.lake.known_purges().apply(&mut fragments);
                 for fragment in fragments {
                     for file in &fragment.files {
                         self.files.insert(names::data(file.id), (file.clone(), fragment.rows..=fragment.rows));
@@ -300,5 +370,17 @@ impl Walk<'_> {
             Ok(object) => Ok(Some(object)),
             Err(error) => self.found.fault(&path, error).map(|()| None),
         }
+    }
+}
+
+/// The number of a branch's last entry, which may be damaged.
+async fn end(storage: &Storage, branch: &str) -> Result<Option<u64>> {
+    match refs::head(storage, branch).await {
+        Ok(head) => Ok(head.map(|head| head.sequence)),
+        Err(Error::Object { .. }) => {
+            let listed = storage.list(&format!("{}/{branch}", names::HEADS)).await?;
+            Ok(listed.iter().filter_map(|entry| entry.path.rsplit('/').next()?.parse().ok()).max())
+        }
+        Err(error) => Err(error),
     }
 }

@@ -275,6 +275,7 @@ impl<'a> ::flatbuffers::Follow<'a> for LakeMarker<'a> {
 impl<'a> LakeMarker<'a> {
   pub const VT_ID: ::flatbuffers::VOffsetT = 4;
   pub const VT_CREATED: ::flatbuffers::VOffsetT = 6;
+  pub const VT_PURGES: ::flatbuffers::VOffsetT = 8;
 
   #[inline]
   pub unsafe fn init_from_table(table: ::flatbuffers::Table<'a>) -> Self {
@@ -288,6 +289,7 @@ impl<'a> LakeMarker<'a> {
     let mut builder = LakeMarkerBuilder::new(_fbb);
     builder.add_created(args.created);
     if let Some(x) = args.id { builder.add_id(x); }
+    builder.add_purges(args.purges);
     builder.finish()
   }
 
@@ -306,6 +308,13 @@ impl<'a> LakeMarker<'a> {
     // which contains a valid value in this slot
     unsafe { self._tab.get::<i64>(LakeMarker::VT_CREATED, Some(0)).unwrap()}
   }
+  #[inline]
+  pub fn purges(&self) -> bool {
+    // Safety:
+    // Created from valid Table for this object
+    // which contains a valid value in this slot
+    unsafe { self._tab.get::<bool>(LakeMarker::VT_PURGES, Some(false)).unwrap()}
+  }
 }
 
 impl ::flatbuffers::Verifiable for LakeMarker<'_> {
@@ -316,6 +325,7 @@ impl ::flatbuffers::Verifiable for LakeMarker<'_> {
     v.visit_table(pos)?
      .visit_field::<::flatbuffers::ForwardsUOffset<::flatbuffers::Vector<'_, u8>>>("id", Self::VT_ID, true)?
      .visit_field::<i64>("created", Self::VT_CREATED, false)?
+     .visit_field::<bool>("purges", Self::VT_PURGES, false)?
      .finish();
     Ok(())
   }
@@ -323,6 +333,7 @@ impl ::flatbuffers::Verifiable for LakeMarker<'_> {
 pub struct LakeMarkerArgs<'a> {
     pub id: Option<::flatbuffers::WIPOffset<::flatbuffers::Vector<'a, u8>>>,
     pub created: i64,
+    pub purges: bool,
 }
 impl<'a> Default for LakeMarkerArgs<'a> {
   #[inline]
@@ -330,6 +341,7 @@ impl<'a> Default for LakeMarkerArgs<'a> {
     LakeMarkerArgs {
       id: None, // required field
       created: 0,
+      purges: false,
     }
   }
 }
@@ -346,6 +358,10 @@ impl<'a: 'b, 'b, A: ::flatbuffers::Allocator + 'a> LakeMarkerBuilder<'a, 'b, A> 
   #[inline]
   pub fn add_created(&mut self, created: i64) {
     self.fbb_.push_slot::<i64>(LakeMarker::VT_CREATED, created, 0);
+  }
+  #[inline]
+  pub fn add_purges(&mut self, purges: bool) {
+    self.fbb_.push_slot::<bool>(LakeMarker::VT_PURGES, purges, false);
   }
   #[inline]
   pub fn new(_fbb: &'b mut ::flatbuffers::FlatBufferBuilder<'a, A>) -> LakeMarkerBuilder<'a, 'b, A> {
@@ -368,6 +384,7 @@ impl ::core::fmt::Debug for LakeMarker<'_> {
     let mut ds = f.debug_struct("LakeMarker");
       ds.field("id", &self.id());
       ds.field("created", &self.created());
+      ds.field("purges", &self.purges());
       ds.finish()
   }
 }
@@ -2493,6 +2510,7 @@ impl<'a> RefEntry<'a> {
   pub const VT_EMBEDDED: ::flatbuffers::VOffsetT = 10;
   pub const VT_TIME: ::flatbuffers::VOffsetT = 12;
   pub const VT_EPOCH: ::flatbuffers::VOffsetT = 14;
+  pub const VT_PURGED: ::flatbuffers::VOffsetT = 16;
 
   #[inline]
   pub unsafe fn init_from_table(table: ::flatbuffers::Table<'a>) -> Self {
@@ -2504,6 +2522,7 @@ impl<'a> RefEntry<'a> {
     args: &'args RefEntryArgs<'args>
   ) -> ::flatbuffers::WIPOffset<RefEntry<'bldr>> {
     let mut builder = RefEntryBuilder::new(_fbb);
+    builder.add_purged(args.purged);
     builder.add_epoch(args.epoch);
     builder.add_time(args.time);
     builder.add_nonce(args.nonce);
@@ -2556,6 +2575,13 @@ impl<'a> RefEntry<'a> {
     // which contains a valid value in this slot
     unsafe { self._tab.get::<u64>(RefEntry::VT_EPOCH, Some(0)).unwrap()}
   }
+  #[inline]
+  pub fn purged(&self) -> u64 {
+    // Safety:
+    // Created from valid Table for this object
+    // which contains a valid value in this slot
+    unsafe { self._tab.get::<u64>(RefEntry::VT_PURGED, Some(0)).unwrap()}
+  }
 }
 
 impl ::flatbuffers::Verifiable for RefEntry<'_> {
@@ -2570,6 +2596,7 @@ impl ::flatbuffers::Verifiable for RefEntry<'_> {
      .visit_field::<::flatbuffers::ForwardsUOffset<::flatbuffers::Vector<'_, u8>>>("embedded", Self::VT_EMBEDDED, true)?
      .visit_field::<i64>("time", Self::VT_TIME, false)?
      .visit_field::<u64>("epoch", Self::VT_EPOCH, false)?
+     .visit_field::<u64>("purged", Self::VT_PURGED, false)?
      .finish();
     Ok(())
   }
@@ -2581,6 +2608,7 @@ pub struct RefEntryArgs<'a> {
     pub embedded: Option<::flatbuffers::WIPOffset<::flatbuffers::Vector<'a, u8>>>,
     pub time: i64,
     pub epoch: u64,
+    pub purged: u64,
 }
 impl<'a> Default for RefEntryArgs<'a> {
   #[inline]
@@ -2592,6 +2620,7 @@ impl<'a> Default for RefEntryArgs<'a> {
       embedded: None, // required field
       time: 0,
       epoch: 0,
+      purged: 0,
     }
   }
 }
@@ -2626,6 +2655,10 @@ impl<'a: 'b, 'b, A: ::flatbuffers::Allocator + 'a> RefEntryBuilder<'a, 'b, A> {
     self.fbb_.push_slot::<u64>(RefEntry::VT_EPOCH, epoch, 0);
   }
   #[inline]
+  pub fn add_purged(&mut self, purged: u64) {
+    self.fbb_.push_slot::<u64>(RefEntry::VT_PURGED, purged, 0);
+  }
+  #[inline]
   pub fn new(_fbb: &'b mut ::flatbuffers::FlatBufferBuilder<'a, A>) -> RefEntryBuilder<'a, 'b, A> {
     let start = _fbb.start_table();
     RefEntryBuilder {
@@ -2652,6 +2685,7 @@ impl ::core::fmt::Debug for RefEntry<'_> {
       ds.field("embedded", &self.embedded());
       ds.field("time", &self.time());
       ds.field("epoch", &self.epoch());
+      ds.field("purged", &self.purged());
       ds.finish()
   }
 }
@@ -3184,6 +3218,455 @@ impl ::core::fmt::Debug for GcRecord<'_> {
       ds.field("dropped", &self.dropped());
       ds.field("expired", &self.expired());
       ds.field("called_off", &self.called_off());
+      ds.finish()
+  }
+}
+pub enum HiddenRowsOffset {}
+#[derive(Copy, Clone, PartialEq)]
+
+pub struct HiddenRows<'a> {
+  pub _tab: ::flatbuffers::Table<'a>,
+}
+
+impl<'a> ::flatbuffers::Follow<'a> for HiddenRows<'a> {
+  type Inner = HiddenRows<'a>;
+  #[inline]
+  unsafe fn follow(buf: &'a [u8], loc: usize) -> Self::Inner {
+    Self { _tab: unsafe { ::flatbuffers::Table::new(buf, loc) } }
+  }
+}
+
+impl<'a> HiddenRows<'a> {
+  pub const VT_FRAGMENT: ::flatbuffers::VOffsetT = 4;
+  pub const VT_ROWS: ::flatbuffers::VOffsetT = 6;
+
+  #[inline]
+  pub unsafe fn init_from_table(table: ::flatbuffers::Table<'a>) -> Self {
+    HiddenRows { _tab: table }
+  }
+  #[allow(unused_mut)]
+  pub fn create<'bldr: 'args, 'args: 'mut_bldr, 'mut_bldr, A: ::flatbuffers::Allocator + 'bldr>(
+    _fbb: &'mut_bldr mut ::flatbuffers::FlatBufferBuilder<'bldr, A>,
+    args: &'args HiddenRowsArgs<'args>
+  ) -> ::flatbuffers::WIPOffset<HiddenRows<'bldr>> {
+    let mut builder = HiddenRowsBuilder::new(_fbb);
+    if let Some(x) = args.rows { builder.add_rows(x); }
+    if let Some(x) = args.fragment { builder.add_fragment(x); }
+    builder.finish()
+  }
+
+
+  #[inline]
+  pub fn fragment(&self) -> ::flatbuffers::Vector<'a, u8> {
+    // Safety:
+    // Created from valid Table for this object
+    // which contains a valid value in this slot
+    unsafe { self._tab.get::<::flatbuffers::ForwardsUOffset<::flatbuffers::Vector<'a, u8>>>(HiddenRows::VT_FRAGMENT, None).unwrap()}
+  }
+  #[inline]
+  pub fn rows(&self) -> ::flatbuffers::Vector<'a, u8> {
+    // Safety:
+    // Created from valid Table for this object
+    // which contains a valid value in this slot
+    unsafe { self._tab.get::<::flatbuffers::ForwardsUOffset<::flatbuffers::Vector<'a, u8>>>(HiddenRows::VT_ROWS, None).unwrap()}
+  }
+}
+
+impl ::flatbuffers::Verifiable for HiddenRows<'_> {
+  #[inline]
+  fn run_verifier(
+    v: &mut ::flatbuffers::Verifier, pos: usize
+  ) -> Result<(), ::flatbuffers::InvalidFlatbuffer> {
+    v.visit_table(pos)?
+     .visit_field::<::flatbuffers::ForwardsUOffset<::flatbuffers::Vector<'_, u8>>>("fragment", Self::VT_FRAGMENT, true)?
+     .visit_field::<::flatbuffers::ForwardsUOffset<::flatbuffers::Vector<'_, u8>>>("rows", Self::VT_ROWS, true)?
+     .finish();
+    Ok(())
+  }
+}
+pub struct HiddenRowsArgs<'a> {
+    pub fragment: Option<::flatbuffers::WIPOffset<::flatbuffers::Vector<'a, u8>>>,
+    pub rows: Option<::flatbuffers::WIPOffset<::flatbuffers::Vector<'a, u8>>>,
+}
+impl<'a> Default for HiddenRowsArgs<'a> {
+  #[inline]
+  fn default() -> Self {
+    HiddenRowsArgs {
+      fragment: None, // required field
+      rows: None, // required field
+    }
+  }
+}
+
+pub struct HiddenRowsBuilder<'a: 'b, 'b, A: ::flatbuffers::Allocator + 'a> {
+  fbb_: &'b mut ::flatbuffers::FlatBufferBuilder<'a, A>,
+  start_: ::flatbuffers::WIPOffset<::flatbuffers::TableUnfinishedWIPOffset>,
+}
+impl<'a: 'b, 'b, A: ::flatbuffers::Allocator + 'a> HiddenRowsBuilder<'a, 'b, A> {
+  #[inline]
+  pub fn add_fragment(&mut self, fragment: ::flatbuffers::WIPOffset<::flatbuffers::Vector<'b , u8>>) {
+    self.fbb_.push_slot_always::<::flatbuffers::WIPOffset<_>>(HiddenRows::VT_FRAGMENT, fragment);
+  }
+  #[inline]
+  pub fn add_rows(&mut self, rows: ::flatbuffers::WIPOffset<::flatbuffers::Vector<'b , u8>>) {
+    self.fbb_.push_slot_always::<::flatbuffers::WIPOffset<_>>(HiddenRows::VT_ROWS, rows);
+  }
+  #[inline]
+  pub fn new(_fbb: &'b mut ::flatbuffers::FlatBufferBuilder<'a, A>) -> HiddenRowsBuilder<'a, 'b, A> {
+    let start = _fbb.start_table();
+    HiddenRowsBuilder {
+      fbb_: _fbb,
+      start_: start,
+    }
+  }
+  #[inline]
+  pub fn finish(self) -> ::flatbuffers::WIPOffset<HiddenRows<'a>> {
+    let o = self.fbb_.end_table(self.start_);
+    self.fbb_.required(o, HiddenRows::VT_FRAGMENT,"fragment");
+    self.fbb_.required(o, HiddenRows::VT_ROWS,"rows");
+    ::flatbuffers::WIPOffset::new(o.value())
+  }
+}
+
+impl ::core::fmt::Debug for HiddenRows<'_> {
+  fn fmt(&self, f: &mut ::core::fmt::Formatter<'_>) -> ::core::fmt::Result {
+    let mut ds = f.debug_struct("HiddenRows");
+      ds.field("fragment", &self.fragment());
+      ds.field("rows", &self.rows());
+      ds.finish()
+  }
+}
+pub enum ReplacedFileOffset {}
+#[derive(Copy, Clone, PartialEq)]
+
+pub struct ReplacedFile<'a> {
+  pub _tab: ::flatbuffers::Table<'a>,
+}
+
+impl<'a> ::flatbuffers::Follow<'a> for ReplacedFile<'a> {
+  type Inner = ReplacedFile<'a>;
+  #[inline]
+  unsafe fn follow(buf: &'a [u8], loc: usize) -> Self::Inner {
+    Self { _tab: unsafe { ::flatbuffers::Table::new(buf, loc) } }
+  }
+}
+
+impl<'a> ReplacedFile<'a> {
+  pub const VT_OLD: ::flatbuffers::VOffsetT = 4;
+  pub const VT_FILE: ::flatbuffers::VOffsetT = 6;
+
+  #[inline]
+  pub unsafe fn init_from_table(table: ::flatbuffers::Table<'a>) -> Self {
+    ReplacedFile { _tab: table }
+  }
+  #[allow(unused_mut)]
+  pub fn create<'bldr: 'args, 'args: 'mut_bldr, 'mut_bldr, A: ::flatbuffers::Allocator + 'bldr>(
+    _fbb: &'mut_bldr mut ::flatbuffers::FlatBufferBuilder<'bldr, A>,
+    args: &'args ReplacedFileArgs<'args>
+  ) -> ::flatbuffers::WIPOffset<ReplacedFile<'bldr>> {
+    let mut builder = ReplacedFileBuilder::new(_fbb);
+    if let Some(x) = args.file { builder.add_file(x); }
+    if let Some(x) = args.old { builder.add_old(x); }
+    builder.finish()
+  }
+
+
+  #[inline]
+  pub fn old(&self) -> ::flatbuffers::Vector<'a, u8> {
+    // Safety:
+    // Created from valid Table for this object
+    // which contains a valid value in this slot
+    unsafe { self._tab.get::<::flatbuffers::ForwardsUOffset<::flatbuffers::Vector<'a, u8>>>(ReplacedFile::VT_OLD, None).unwrap()}
+  }
+  #[inline]
+  pub fn file(&self) -> DataFile<'a> {
+    // Safety:
+    // Created from valid Table for this object
+    // which contains a valid value in this slot
+    unsafe { self._tab.get::<::flatbuffers::ForwardsUOffset<DataFile>>(ReplacedFile::VT_FILE, None).unwrap()}
+  }
+}
+
+impl ::flatbuffers::Verifiable for ReplacedFile<'_> {
+  #[inline]
+  fn run_verifier(
+    v: &mut ::flatbuffers::Verifier, pos: usize
+  ) -> Result<(), ::flatbuffers::InvalidFlatbuffer> {
+    v.visit_table(pos)?
+     .visit_field::<::flatbuffers::ForwardsUOffset<::flatbuffers::Vector<'_, u8>>>("old", Self::VT_OLD, true)?
+     .visit_field::<::flatbuffers::ForwardsUOffset<DataFile>>("file", Self::VT_FILE, true)?
+     .finish();
+    Ok(())
+  }
+}
+pub struct ReplacedFileArgs<'a> {
+    pub old: Option<::flatbuffers::WIPOffset<::flatbuffers::Vector<'a, u8>>>,
+    pub file: Option<::flatbuffers::WIPOffset<DataFile<'a>>>,
+}
+impl<'a> Default for ReplacedFileArgs<'a> {
+  #[inline]
+  fn default() -> Self {
+    ReplacedFileArgs {
+      old: None, // required field
+      file: None, // required field
+    }
+  }
+}
+
+pub struct ReplacedFileBuilder<'a: 'b, 'b, A: ::flatbuffers::Allocator + 'a> {
+  fbb_: &'b mut ::flatbuffers::FlatBufferBuilder<'a, A>,
+  start_: ::flatbuffers::WIPOffset<::flatbuffers::TableUnfinishedWIPOffset>,
+}
+impl<'a: 'b, 'b, A: ::flatbuffers::Allocator + 'a> ReplacedFileBuilder<'a, 'b, A> {
+  #[inline]
+  pub fn add_old(&mut self, old: ::flatbuffers::WIPOffset<::flatbuffers::Vector<'b , u8>>) {
+    self.fbb_.push_slot_always::<::flatbuffers::WIPOffset<_>>(ReplacedFile::VT_OLD, old);
+  }
+  #[inline]
+  pub fn add_file(&mut self, file: ::flatbuffers::WIPOffset<DataFile<'b >>) {
+    self.fbb_.push_slot_always::<::flatbuffers::WIPOffset<DataFile>>(ReplacedFile::VT_FILE, file);
+  }
+  #[inline]
+  pub fn new(_fbb: &'b mut ::flatbuffers::FlatBufferBuilder<'a, A>) -> ReplacedFileBuilder<'a, 'b, A> {
+    let start = _fbb.start_table();
+    ReplacedFileBuilder {
+      fbb_: _fbb,
+      start_: start,
+    }
+  }
+  #[inline]
+  pub fn finish(self) -> ::flatbuffers::WIPOffset<ReplacedFile<'a>> {
+    let o = self.fbb_.end_table(self.start_);
+    self.fbb_.required(o, ReplacedFile::VT_OLD,"old");
+    self.fbb_.required(o, ReplacedFile::VT_FILE,"file");
+    ::flatbuffers::WIPOffset::new(o.value())
+  }
+}
+
+impl ::core::fmt::Debug for ReplacedFile<'_> {
+  fn fmt(&self, f: &mut ::core::fmt::Formatter<'_>) -> ::core::fmt::Result {
+    let mut ds = f.debug_struct("ReplacedFile");
+      ds.field("old", &self.old());
+      ds.field("file", &self.file());
+      ds.finish()
+  }
+}
+pub enum PurgeOffset {}
+#[derive(Copy, Clone, PartialEq)]
+
+pub struct Purge<'a> {
+  pub _tab: ::flatbuffers::Table<'a>,
+}
+
+impl<'a> ::flatbuffers::Follow<'a> for Purge<'a> {
+  type Inner = Purge<'a>;
+  #[inline]
+  unsafe fn follow(buf: &'a [u8], loc: usize) -> Self::Inner {
+    Self { _tab: unsafe { ::flatbuffers::Table::new(buf, loc) } }
+  }
+}
+
+impl<'a> Purge<'a> {
+  pub const VT_ID: ::flatbuffers::VOffsetT = 4;
+  pub const VT_TABLE: ::flatbuffers::VOffsetT = 6;
+  pub const VT_AUTHOR: ::flatbuffers::VOffsetT = 8;
+  pub const VT_REASON: ::flatbuffers::VOffsetT = 10;
+  pub const VT_TIME: ::flatbuffers::VOffsetT = 12;
+  pub const VT_ROWS: ::flatbuffers::VOffsetT = 14;
+  pub const VT_HIDDEN: ::flatbuffers::VOffsetT = 16;
+  pub const VT_FILES: ::flatbuffers::VOffsetT = 18;
+
+  #[inline]
+  pub unsafe fn init_from_table(table: ::flatbuffers::Table<'a>) -> Self {
+    Purge { _tab: table }
+  }
+  #[allow(unused_mut)]
+  pub fn create<'bldr: 'args, 'args: 'mut_bldr, 'mut_bldr, A: ::flatbuffers::Allocator + 'bldr>(
+    _fbb: &'mut_bldr mut ::flatbuffers::FlatBufferBuilder<'bldr, A>,
+    args: &'args PurgeArgs<'args>
+  ) -> ::flatbuffers::WIPOffset<Purge<'bldr>> {
+    let mut builder = PurgeBuilder::new(_fbb);
+    builder.add_rows(args.rows);
+    builder.add_time(args.time);
+    if let Some(x) = args.files { builder.add_files(x); }
+    if let Some(x) = args.hidden { builder.add_hidden(x); }
+    if let Some(x) = args.reason { builder.add_reason(x); }
+    if let Some(x) = args.author { builder.add_author(x); }
+    if let Some(x) = args.table { builder.add_table(x); }
+    if let Some(x) = args.id { builder.add_id(x); }
+    builder.finish()
+  }
+
+
+  #[inline]
+  pub fn id(&self) -> ::flatbuffers::Vector<'a, u8> {
+    // Safety:
+    // Created from valid Table for this object
+    // which contains a valid value in this slot
+    unsafe { self._tab.get::<::flatbuffers::ForwardsUOffset<::flatbuffers::Vector<'a, u8>>>(Purge::VT_ID, None).unwrap()}
+  }
+  #[inline]
+  pub fn table(&self) -> ::flatbuffers::Vector<'a, u8> {
+    // Safety:
+    // Created from valid Table for this object
+    // which contains a valid value in this slot
+    unsafe { self._tab.get::<::flatbuffers::ForwardsUOffset<::flatbuffers::Vector<'a, u8>>>(Purge::VT_TABLE, None).unwrap()}
+  }
+  #[inline]
+  pub fn author(&self) -> &'a str {
+    // Safety:
+    // Created from valid Table for this object
+    // which contains a valid value in this slot
+    unsafe { self._tab.get::<::flatbuffers::ForwardsUOffset<&str>>(Purge::VT_AUTHOR, None).unwrap()}
+  }
+  #[inline]
+  pub fn reason(&self) -> &'a str {
+    // Safety:
+    // Created from valid Table for this object
+    // which contains a valid value in this slot
+    unsafe { self._tab.get::<::flatbuffers::ForwardsUOffset<&str>>(Purge::VT_REASON, None).unwrap()}
+  }
+  #[inline]
+  pub fn time(&self) -> i64 {
+    // Safety:
+    // Created from valid Table for this object
+    // which contains a valid value in this slot
+    unsafe { self._tab.get::<i64>(Purge::VT_TIME, Some(0)).unwrap()}
+  }
+  #[inline]
+  pub fn rows(&self) -> u64 {
+    // Safety:
+    // Created from valid Table for this object
+    // which contains a valid value in this slot
+    unsafe { self._tab.get::<u64>(Purge::VT_ROWS, Some(0)).unwrap()}
+  }
+  #[inline]
+  pub fn hidden(&self) -> Option<::flatbuffers::Vector<'a, ::flatbuffers::ForwardsUOffset<HiddenRows<'a>>>> {
+    // Safety:
+    // Created from valid Table for this object
+    // which contains a valid value in this slot
+    unsafe { self._tab.get::<::flatbuffers::ForwardsUOffset<::flatbuffers::Vector<'a, ::flatbuffers::ForwardsUOffset<HiddenRows>>>>(Purge::VT_HIDDEN, None)}
+  }
+  #[inline]
+  pub fn files(&self) -> Option<::flatbuffers::Vector<'a, ::flatbuffers::ForwardsUOffset<ReplacedFile<'a>>>> {
+    // Safety:
+    // Created from valid Table for this object
+    // which contains a valid value in this slot
+    unsafe { self._tab.get::<::flatbuffers::ForwardsUOffset<::flatbuffers::Vector<'a, ::flatbuffers::ForwardsUOffset<ReplacedFile>>>>(Purge::VT_FILES, None)}
+  }
+}
+
+impl ::flatbuffers::Verifiable for Purge<'_> {
+  #[inline]
+  fn run_verifier(
+    v: &mut ::flatbuffers::Verifier, pos: usize
+  ) -> Result<(), ::flatbuffers::InvalidFlatbuffer> {
+    v.visit_table(pos)?
+     .visit_field::<::flatbuffers::ForwardsUOffset<::flatbuffers::Vector<'_, u8>>>("id", Self::VT_ID, true)?
+     .visit_field::<::flatbuffers::ForwardsUOffset<::flatbuffers::Vector<'_, u8>>>("table", Self::VT_TABLE, true)?
+     .visit_field::<::flatbuffers::ForwardsUOffset<&str>>("author", Self::VT_AUTHOR, true)?
+     .visit_field::<::flatbuffers::ForwardsUOffset<&str>>("reason", Self::VT_REASON, true)?
+     .visit_field::<i64>("time", Self::VT_TIME, false)?
+     .visit_field::<u64>("rows", Self::VT_ROWS, false)?
+     .visit_field::<::flatbuffers::ForwardsUOffset<::flatbuffers::Vector<'_, ::flatbuffers::ForwardsUOffset<HiddenRows>>>>("hidden", Self::VT_HIDDEN, false)?
+     .visit_field::<::flatbuffers::ForwardsUOffset<::flatbuffers::Vector<'_, ::flatbuffers::ForwardsUOffset<ReplacedFile>>>>("files", Self::VT_FILES, false)?
+     .finish();
+    Ok(())
+  }
+}
+pub struct PurgeArgs<'a> {
+    pub id: Option<::flatbuffers::WIPOffset<::flatbuffers::Vector<'a, u8>>>,
+    pub table: Option<::flatbuffers::WIPOffset<::flatbuffers::Vector<'a, u8>>>,
+    pub author: Option<::flatbuffers::WIPOffset<&'a str>>,
+    pub reason: Option<::flatbuffers::WIPOffset<&'a str>>,
+    pub time: i64,
+    pub rows: u64,
+    pub hidden: Option<::flatbuffers::WIPOffset<::flatbuffers::Vector<'a, ::flatbuffers::ForwardsUOffset<HiddenRows<'a>>>>>,
+    pub files: Option<::flatbuffers::WIPOffset<::flatbuffers::Vector<'a, ::flatbuffers::ForwardsUOffset<ReplacedFile<'a>>>>>,
+}
+impl<'a> Default for PurgeArgs<'a> {
+  #[inline]
+  fn default() -> Self {
+    PurgeArgs {
+      id: None, // required field
+      table: None, // required field
+      author: None, // required field
+      reason: None, // required field
+      time: 0,
+      rows: 0,
+      hidden: None,
+      files: None,
+    }
+  }
+}
+
+pub struct PurgeBuilder<'a: 'b, 'b, A: ::flatbuffers::Allocator + 'a> {
+  fbb_: &'b mut ::flatbuffers::FlatBufferBuilder<'a, A>,
+  start_: ::flatbuffers::WIPOffset<::flatbuffers::TableUnfinishedWIPOffset>,
+}
+impl<'a: 'b, 'b, A: ::flatbuffers::Allocator + 'a> PurgeBuilder<'a, 'b, A> {
+  #[inline]
+  pub fn add_id(&mut self, id: ::flatbuffers::WIPOffset<::flatbuffers::Vector<'b , u8>>) {
+    self.fbb_.push_slot_always::<::flatbuffers::WIPOffset<_>>(Purge::VT_ID, id);
+  }
+  #[inline]
+  pub fn add_table(&mut self, table: ::flatbuffers::WIPOffset<::flatbuffers::Vector<'b , u8>>) {
+    self.fbb_.push_slot_always::<::flatbuffers::WIPOffset<_>>(Purge::VT_TABLE, table);
+  }
+  #[inline]
+  pub fn add_author(&mut self, author: ::flatbuffers::WIPOffset<&'b  str>) {
+    self.fbb_.push_slot_always::<::flatbuffers::WIPOffset<_>>(Purge::VT_AUTHOR, author);
+  }
+  #[inline]
+  pub fn add_reason(&mut self, reason: ::flatbuffers::WIPOffset<&'b  str>) {
+    self.fbb_.push_slot_always::<::flatbuffers::WIPOffset<_>>(Purge::VT_REASON, reason);
+  }
+  #[inline]
+  pub fn add_time(&mut self, time: i64) {
+    self.fbb_.push_slot::<i64>(Purge::VT_TIME, time, 0);
+  }
+  #[inline]
+  pub fn add_rows(&mut self, rows: u64) {
+    self.fbb_.push_slot::<u64>(Purge::VT_ROWS, rows, 0);
+  }
+  #[inline]
+  pub fn add_hidden(&mut self, hidden: ::flatbuffers::WIPOffset<::flatbuffers::Vector<'b , ::flatbuffers::ForwardsUOffset<HiddenRows<'b >>>>) {
+    self.fbb_.push_slot_always::<::flatbuffers::WIPOffset<_>>(Purge::VT_HIDDEN, hidden);
+  }
+  #[inline]
+  pub fn add_files(&mut self, files: ::flatbuffers::WIPOffset<::flatbuffers::Vector<'b , ::flatbuffers::ForwardsUOffset<ReplacedFile<'b >>>>) {
+    self.fbb_.push_slot_always::<::flatbuffers::WIPOffset<_>>(Purge::VT_FILES, files);
+  }
+  #[inline]
+  pub fn new(_fbb: &'b mut ::flatbuffers::FlatBufferBuilder<'a, A>) -> PurgeBuilder<'a, 'b, A> {
+    let start = _fbb.start_table();
+    PurgeBuilder {
+      fbb_: _fbb,
+      start_: start,
+    }
+  }
+  #[inline]
+  pub fn finish(self) -> ::flatbuffers::WIPOffset<Purge<'a>> {
+    let o = self.fbb_.end_table(self.start_);
+    self.fbb_.required(o, Purge::VT_ID,"id");
+    self.fbb_.required(o, Purge::VT_TABLE,"table");
+    self.fbb_.required(o, Purge::VT_AUTHOR,"author");
+    self.fbb_.required(o, Purge::VT_REASON,"reason");
+    ::flatbuffers::WIPOffset::new(o.value())
+  }
+}
+
+impl ::core::fmt::Debug for Purge<'_> {
+  fn fmt(&self, f: &mut ::core::fmt::Formatter<'_>) -> ::core::fmt::Result {
+    let mut ds = f.debug_struct("Purge");
+      ds.field("id", &self.id());
+      ds.field("table", &self.table());
+      ds.field("author", &self.author());
+      ds.field("reason", &self.reason());
+      ds.field("time", &self.time());
+      ds.field("rows", &self.rows());
+      ds.field("hidden", &self.hidden());
+      ds.field("files", &self.files());
       ds.finish()
   }
 }

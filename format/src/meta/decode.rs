@@ -23,7 +23,7 @@ impl LakeMarker {
     pub fn decode(bytes: &[u8]) -> Result<Self> {
         let what = "lake marker";
         let marker = payload::<fb::LakeMarker<'_>>(what, KIND_LAKE, bytes)?;
-        Ok(Self { id: id(what, marker.id())?, created: marker.created() })
+        Ok(Self { id: id(what, marker.id())?, created: marker.created(), purges: marker.purges() })
     }
 }
 
@@ -102,7 +102,8 @@ impl RefEntry {
         };
         let (commit, embedded) = (pointer(what, entry.commit())?, entry.embedded().bytes().to_vec());
         commit.check(&embedded)?;
-        Ok(Self { kind, nonce: entry.nonce(), commit, embedded, time: entry.time(), epoch: entry.epoch() })
+        let (nonce, time) = (entry.nonce(), entry.time());
+        Ok(Self { kind, nonce, commit, embedded, time, epoch: entry.epoch(), purged: entry.purged() })
     }
 }
 
@@ -283,7 +284,7 @@ fn fragment(what: &str, fragment: fb::Fragment<'_>) -> Result<Fragment> {
     })
 }
 
-fn row_set(what: &str, bytes: Option<Vector<'_, u8>>) -> Result<RowSet> {
+pub(super) fn row_set(what: &str, bytes: Option<Vector<'_, u8>>) -> Result<RowSet> {
     bytes.map_or(Ok(RowSet::new()), |bytes| RowSet::decode(what, bytes.bytes()))
 }
 
@@ -307,7 +308,7 @@ fn origin(what: &str, origin: fb::Origin<'_>) -> Result<Origin> {
     })
 }
 
-fn data_file(what: &str, file: fb::DataFile<'_>) -> Result<DataFileRef> {
+pub(super) fn data_file(what: &str, file: fb::DataFile<'_>) -> Result<DataFileRef> {
     let file = DataFileRef {
         id: id(what, file.id())?,
         size: file.size(),

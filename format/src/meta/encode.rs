@@ -11,7 +11,7 @@ use super::{
 };
 use crate::{
     Codec, Column, Dim, FieldId, Result, RowSet,
-    envelope::{EDITS, KEYS, seal},
+    envelope::{EDITS, KEYS, PURGES, seal},
     generated::meta as fb,
 };
 
@@ -26,8 +26,9 @@ impl LakeMarker {
     pub fn encode(&self) -> Result<Vec<u8>> {
         let mut b = Builder::new();
         let id = Some(b.create_vector(self.id.as_bytes()));
-        let root = fb::LakeMarker::create(&mut b, &fb::LakeMarkerArgs { id, created: self.created });
-        finish("lake marker", KIND_LAKE, 0, b, root)
+        let root =
+            fb::LakeMarker::create(&mut b, &fb::LakeMarkerArgs { id, created: self.created, purges: self.purges });
+        finish("lake marker", KIND_LAKE, if self.purges { PURGES } else { 0 }, b, root)
     }
 }
 
@@ -117,6 +118,7 @@ impl RefEntry {
             embedded: Some(b.create_vector(&self.embedded)),
             time: self.time,
             epoch: self.epoch,
+            purged: self.purged,
         };
         let root = fb::RefEntry::create(&mut b, &args);
         finish("ref entry", KIND_REF, 0, b, root)
@@ -307,7 +309,7 @@ fn fragment(b: &mut Builder, fragment: &Fragment) -> WIPOffset<fb::Fragment<'sta
     fb::Fragment::create(b, &args)
 }
 
-fn row_set<'a>(b: &mut FlatBufferBuilder<'a>, rows: &RowSet) -> WIPOffset<Vector<'a, u8>> {
+pub(super) fn row_set<'a>(b: &mut FlatBufferBuilder<'a>, rows: &RowSet) -> WIPOffset<Vector<'a, u8>> {
     b.create_vector(&rows.encode())
 }
 
@@ -333,7 +335,7 @@ fn origin(b: &mut Builder, origin: &Origin) -> WIPOffset<fb::Origin<'static>> {
     fb::Origin::create(b, &args)
 }
 
-fn data_file(b: &mut Builder, file: &DataFileRef) -> WIPOffset<fb::DataFile<'static>> {
+pub(super) fn data_file(b: &mut Builder, file: &DataFileRef) -> WIPOffset<fb::DataFile<'static>> {
     let args = fb::DataFileArgs {
         id: Some(b.create_vector(file.id.as_bytes())),
         size: file.size,

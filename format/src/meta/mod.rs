@@ -7,10 +7,12 @@ pub(crate) mod decode;
 pub(crate) mod encode;
 mod keep;
 mod pointer;
+mod purge;
 
 use std::collections::BTreeMap;
 
 pub use keep::{GcRecord, Pin};
+pub use purge::Purge;
 
 use crate::{CommitId, FieldId, FileId, FragmentId, LakeId, ObjectId, RowSet, Schema, TableId};
 
@@ -23,6 +25,7 @@ const KIND_ORIGINS: [u8; 4] = *b"ORIG";
 const KIND_TAG: [u8; 4] = *b"TAGG";
 const KIND_PIN: [u8; 4] = *b"PINN";
 const KIND_GC: [u8; 4] = *b"GCRC";
+const KIND_PURGE: [u8; 4] = *b"PURG";
 
 /// A pointer to a metadata object `meta/<id>`: the graph of objects is a Merkle graph.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
@@ -42,6 +45,8 @@ pub struct LakeMarker {
     pub id: LakeId,
     /// When it was made, in microseconds since 1970 UTC.
     pub created: i64,
+    /// Whether rows were erased from it: then every reader looks at the records, `purges/`.
+    pub purges: bool,
 }
 
 /// A state of the whole lake.
@@ -256,6 +261,9 @@ pub struct RefEntry {
     pub time: i64,
     /// No collection up to this one may drop the commit. Never less than that of the entry before.
     pub epoch: u64,
+    /// Purges that were fenced up to this epoch must be known to whoever reads the branch. Never less than that of the entry
+    /// before.
+    pub purged: u64,
 }
 
 /// What an entry of a branch's log does.

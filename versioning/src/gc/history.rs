@@ -13,6 +13,7 @@ use super::CONCURRENCY;
 use crate::{
     At, Error, Lake, Result, commit, epochs, lake, names,
     pin::{Listed, micros},
+    purge::Purges,
     refs,
 };
 
@@ -27,51 +28,59 @@ pub(super) struct Contents {
 }
 
 impl Contents {
-    fn of(commit: &Commit) -> Self {
+    fn of(commit: &Commit, purges: &Purges) -> Self {
         let mut contents = Self::default();
         for table in &commit.tables {
             match &table.root {
-                RootRef::Inline(root) => contents.add_root(root),
+                RootRef::Inline(root) => contents.add_root(root, purges),
                 RootRef::Object(pointer) => contents.roots.push(*pointer),
             }
         }
         contents
     }
 
-    pub(super) fn add_root(&mut self, root: &TableRoot) {
+    pub(super) fn add_root(&mut self, root: &TableRoot, purges: &Purges) {
         self.paths.extend(root.defaults.iter().map(|file| names::data(file.id)));
         for page in &root.pages {
             match &page.page {
-                PageLocation::Inline(page) => self.add_fragments(&page.fragments),
+                PageLocation::Inline(page) => self.add_fragments(&page.fragments, purges),
                 PageLocation::Object(pointer) => self.pages.push(*pointer),
             }
         }
     }
 
-    pub(super) fn add_fragments(&mut self, fragments: &[Fragment]) {
-        for fragment in fragments {
+    pub(super) fn add_fragments(&mut self, fragments: &[Fragment], purges: &Purges) {
+        let mut fragments = fragments.to_vec();
+        purges.apply(&mut fragments);
+        for fragment in &fragments {
             self.paths.extend(fragment.all_files().map(|file| names::data(file.id)));
             self.paths.extend(fragment.origins.map(|origins| names::meta(origins.id)));
         }
     }
 }
 
-pub(super) struct Known {
+struct Known {
     parents: Vec<Pointer>,
-    pub(super) contents: Contents,
+    contents: Contents,
 }
 
 /// The commits, and those among them that are kept whole for what leads to them directly.
+#[derive(Default)]
 pub(super) struct History {
-    pub(super) commits: HashMap<CommitId, Known>,
+    commits: HashMap<CommitId, Known>,
+    /// The commits in the order in which they were found.
+    order: Vec<CommitId>,
     whole: HashSet<CommitId>,
+    /// Those that only logs and pins lead to. An earlier collection may have taken some of what they lead to and left them for being
+    /// young, or was told to retain less: what isn't there is no part of the history, and no damage.
+    retained: HashSet<CommitId>,
 }
 
 impl History {
     /// `since`: a commit that was a branch's newest after it, in microseconds of the store's clock, is kept whole.
     pub(super) async fn load(lake: &Lake, pins: &[Listed], since: i64) -> Result<Self> {
         let storage = lake.storage();
-        let mut history = Self { commits: HashMap::new(), whole: HashSet::new() };
+        let mut history = Self::default();
         let (mut queue, mut retained): (Vec<Pointer>, Vec<Pointer>) = (Vec::new(), Vec::new());
         // Commits by id, out of the logs: most of the graph without following it commit by commit.
         let mut logged: HashMap<CommitId, Commit> = HashMap::new();
@@ -103,49 +112,59 @@ impl History {
             queue.push(pointer);
             logged.insert(id, commit);
         }
-        history.follow(lake, queue, &mut logged).await?;
-        // What an earlier collection took is gone: a pin whose holder came too late, and was told so, or an entry of a log that
-        // was not to be retained then.
+        history.follow(lake, queue, &mut logged, false).await?;
         retained.extend(pins.iter().flat_map(|pin| &pin.pin.commits));
-        let mut queue = Vec::new();
-        for pointer in retained {
-            let known = history.commits.contains_key(&pointer.id.cast());
-            if known || exists(storage, &names::meta(pointer.id)).await? {
-                history.whole.insert(pointer.id.cast());
-                queue.push(pointer);
-            }
-        }
-        history.follow(lake, queue, &mut logged).await?;
+        history.follow(lake, retained.clone(), &mut logged, true).await?;
+        let there = retained.iter().map(|pointer| pointer.id.cast()).filter(|id| history.commits.contains_key(id));
+        let there: Vec<CommitId> = there.collect();
+        history.whole.extend(there);
         Ok(history)
     }
 
-    /// Takes in commits and all that they follow.
+    /// Takes in commits and all that they follow; of those that are only retained, what is there.
     async fn follow(
         &mut self,
         lake: &Lake,
         mut queue: Vec<Pointer>,
         logged: &mut HashMap<CommitId, Commit>,
+        retained: bool,
     ) -> Result<()> {
+        let (storage, purges) = (lake.storage(), lake.known_purges());
+        let mut seen: HashSet<CommitId> = HashSet::new();
         while !queue.is_empty() {
-            let wave: HashMap<CommitId, Pointer> =
-                queue.drain(..).map(|pointer| (pointer.id.cast(), pointer)).collect();
-            let new = wave.into_iter().filter(|(id, _)| !self.commits.contains_key(id));
-            let new: Vec<_> = new.map(|(id, pointer)| (pointer, logged.remove(&id))).collect();
+            queue.retain(|pointer| !self.commits.contains_key(&pointer.id.cast()) && seen.insert(pointer.id.cast()));
+            let new: Vec<_> = queue.drain(..).map(|pointer| (pointer, logged.remove(&pointer.id.cast()))).collect();
             let mut loaded = stream::iter(new)
                 .map(|(pointer, known)| async move {
                     match known {
-                        Some(commit) => Ok(commit),
-                        None => commit::load(lake.storage(), &pointer, "the history of a branch, tag or pin").await,
+                        // A log has a copy of a commit that was collected.
+                        Some(_) if retained && !exists(storage, &names::meta(pointer.id)).await? => Ok(None),
+                        Some(commit) => Ok(Some(commit)),
+                        None => match commit::load(storage, &pointer, "the history of a branch, tag or pin").await {
+                            Err(Error::Missing { .. }) if retained => Ok(None),
+                            commit => commit.map(Some),
+                        },
                     }
                 })
                 .buffer_unordered(CONCURRENCY);
             while let Some(commit) = loaded.try_next().await? {
+                let Some(commit) = commit else { continue };
                 queue.extend(&commit.parents);
-                let known = Known { parents: commit.parents.clone(), contents: Contents::of(&commit) };
+                let known = Known { parents: commit.parents.clone(), contents: Contents::of(&commit, &purges) };
                 self.commits.insert(commit.id, known);
+                self.order.push(commit.id);
+                if retained {
+                    self.retained.insert(commit.id);
+                }
             }
         }
         Ok(())
+    }
+
+    /// The commits with what they name: all that branches and tags lead to, or all that only logs and pins do.
+    pub(super) fn commits(&self, retained: bool) -> impl Iterator<Item = (CommitId, &Contents)> {
+        let commits = self.order.iter().filter(move |id| self.retained.contains(*id) == retained);
+        commits.filter_map(|id| Some((*id, &self.commits.get(id)?.contents)))
     }
 
     pub(super) fn len(&self) -> usize {

@@ -22,18 +22,35 @@ impl Marks {
     /// Everything that commits of `history` lead to; those in `expired` are kept without their tables.
     pub(super) async fn of(lake: &Lake, history: &History, expired: &HashSet<CommitId>) -> Result<Self> {
         let mut marks = Self::default();
-        let (mut roots, mut pages) = (Vec::new(), Vec::new());
-        for (id, commit) in &history.commits {
-            marks.0.insert(names::meta(*id));
-            if !expired.contains(id) {
-                marks.take(&commit.contents, &mut roots, &mut pages);
+        for retained in [false, true] {
+            let (mut roots, mut pages) = (Vec::new(), Vec::new());
+            for (id, contents) in history.commits(retained) {
+                marks.0.insert(names::meta(id));
+                if !expired.contains(&id) {
+                    marks.take(contents, &mut roots, &mut pages);
+                }
             }
+            marks.follow(lake, roots, pages, retained).await?;
         }
-        let found = read(lake, roots, TableRoot::decode, |contents, root| contents.add_root(&root)).await?;
-        marks.take(&found, &mut Vec::new(), &mut pages);
-        let found = read(lake, pages, Page::decode, |contents, page| contents.add_fragments(&page.fragments)).await?;
-        marks.take(&found, &mut Vec::new(), &mut Vec::new());
         Ok(marks)
+    }
+
+    /// Marks what roots and pages lead to.
+    async fn follow(
+        &mut self,
+        lake: &Lake,
+        roots: Vec<Pointer>,
+        mut pages: Vec<Pointer>,
+        retained: bool,
+    ) -> Result<()> {
+        let purges = lake.known_purges();
+        let add = |contents: &mut Contents, root: TableRoot| contents.add_root(&root, &purges);
+        let found = read(lake, roots, retained, TableRoot::decode, add).await?;
+        self.take(&found, &mut Vec::new(), &mut pages);
+        let add = |contents: &mut Contents, page: Page| contents.add_fragments(&page.fragments, &purges);
+        let found = read(lake, pages, retained, Page::decode, add).await?;
+        self.take(&found, &mut Vec::new(), &mut Vec::new());
+        Ok(())
     }
 
     /// Marks what something names; gives the roots and pages that are new.
@@ -53,21 +70,25 @@ impl Marks {
     }
 }
 
-/// What objects name, all in one.
+/// What objects name, all in one. Of what is only retained, earlier collections may have taken some.
 async fn read<T>(
     lake: &Lake,
     pointers: Vec<Pointer>,
+    retained: bool,
     decode: impl Fn(&[u8]) -> forebay_format::Result<T>,
     add: impl Fn(&mut Contents, T),
 ) -> Result<Contents> {
     let mut contents = Contents::default();
     let mut objects = stream::iter(pointers)
         .map(|pointer| async move {
-            let bytes = commit::fetch(lake.storage(), &pointer, "a commit that is kept").await?;
-            Ok::<_, Error>((pointer, bytes))
+            match commit::fetch(lake.storage(), &pointer, "a commit that is kept").await {
+                Err(Error::Missing { .. }) if retained => Ok(None),
+                bytes => bytes.map(|bytes| Some((pointer, bytes))),
+            }
         })
         .buffer_unordered(CONCURRENCY);
-    while let Some((pointer, bytes)) = objects.try_next().await? {
+    while let Some(object) = objects.try_next().await? {
+        let Some((pointer, bytes)) = object else { continue };
         add(&mut contents, decode(&bytes).map_err(Error::object(names::meta(pointer.id)))?);
     }
     Ok(contents)

@@ -125,7 +125,7 @@ impl Lake {
     pub async fn gc(&self, options: &GcOptions, mut progress: impl FnMut(&GcReport)) -> Result<GcReport> {
         let storage = self.storage();
         let (epoch, now) =
-            if options.dry_run { (0, micros(SystemTime::now())) } else { start(storage, options).await? };
+            if options.dry_run { (0, micros(SystemTime::now())) } else { start(storage, options.grace).await? };
         let age = |age: Duration| now.saturating_sub(age.as_micros().try_into().unwrap_or(i64::MAX));
         let pins: Vec<_> = pin::list(storage).await?.into_iter().filter(|pin| pin.holds(now)).collect();
         if epoch > 0 {
@@ -133,15 +133,16 @@ impl Lake {
             if !epochs::claim(storage, epoch, &GcRecord::Pins { nonce: rand::random(), pins }).await? {
                 return Err(Error::CalledOff { epoch });
             }
-            fence(storage, epoch).await?;
+            fence(storage, epoch, false).await?;
         }
+        self.reload_purges().await?;
         let mut cut = age(options.grace);
         for pin in &pins {
             cut = if pin.pin.orphans { i64::MIN } else { cut.min(pin.since()) };
         }
         let mut report = GcReport { epoch, pins: pins.len() as u64, ..GcReport::default() };
-        // A commit that is too young to be deleted keeps what it leads to.
-        let history = History::load(self, &pins, age(options.retention.max(options.grace))).await?;
+        // A commit that is too young to be deleted keeps what it leads to, also if it is too young for a pin.
+        let history = History::load(self, &pins, age(options.retention.max(options.grace)).min(cut)).await?;
         let expired = history.expired(self, options.expire).await?;
         (report.commits, report.expired) = (history.len() as u64, expired.len() as u64);
         progress(&report);
@@ -179,7 +180,7 @@ impl Lake {
 }
 
 /// Announces a collection; gives its number, and when it began by the store's clock.
-async fn start(storage: &Storage, options: &GcOptions) -> Result<(u64, i64)> {
+pub(crate) async fn start(storage: &Storage, grace: Duration) -> Result<(u64, i64)> {
     loop {
         let steps = epochs::steps(storage).await?;
         // Verdicts are cumulative, so each earlier collection gets one first.
@@ -190,7 +191,7 @@ async fn start(storage: &Storage, options: &GcOptions) -> Result<(u64, i64)> {
             }
         }
         let epoch = steps.keys().next_back().copied().unwrap_or(0) + 1;
-        let grace = options.grace.as_micros().try_into().unwrap_or(u64::MAX);
+        let grace = grace.as_micros().try_into().unwrap_or(u64::MAX);
         if epochs::claim(storage, epoch, &GcRecord::Start { nonce: rand::random(), grace }).await? {
             let started = storage.head(&names::gc(epoch, "start")).await?.modified;
             return Ok((epoch, micros(started)));
@@ -199,13 +200,13 @@ async fn start(storage: &Storage, options: &GcOptions) -> Result<(u64, i64)> {
 }
 
 /// Puts a fence into the log of every branch.
-async fn fence(storage: &Storage, epoch: u64) -> Result<()> {
+pub(crate) async fn fence(storage: &Storage, epoch: u64, purge: bool) -> Result<()> {
     let branches = storage.folders(names::HEADS).await?;
     stream::iter(branches)
         .map(|branch| async move {
             let Some(mut head) = refs::head(storage, &branch).await? else { return Ok(()) };
             while head.kind != RefKind::Delete && head.epoch < epoch {
-                head = put_fence(storage, head, epoch).await?;
+                head = put_fence(storage, head, epoch, purge).await?;
             }
             Ok::<_, Error>(())
         })
@@ -215,16 +216,36 @@ async fn fence(storage: &Storage, epoch: u64) -> Result<()> {
 }
 
 /// Claims a fence behind `head`; gives the new end of the log.
-async fn put_fence(storage: &Storage, head: Head, epoch: u64) -> Result<Head> {
+async fn put_fence(storage: &Storage, head: Head, epoch: u64, purge: bool) -> Result<Head> {
     let sequence = head.sequence + 1;
-    let entry = NewEntry { kind: RefKind::Fence, commit: head.pointer, embedded: head.commit.encode()?, epoch };
+    let (kind, commit, embedded) = (RefKind::Fence, head.pointer, head.commit.encode()?);
+    let purged = if purge { epoch } else { head.purged };
+    let entry = NewEntry { kind, commit, embedded, epoch, purged };
     match refs::claim(storage, &head.branch, sequence, entry).await? {
         Outcome::Ours => {
-            refs::leave_hint(storage, &head.branch, sequence).await;
-            Ok(Head { sequence, kind: RefKind::Fence, epoch, ..head })
+            refs::leave_hint(storage, &head.branch, sequence, &head.commit).await;
+            Ok(Head { sequence, kind, epoch, purged, ..head })
         }
         Outcome::Theirs => refs::head_after(storage, &head.branch, sequence).await,
     }
+}
+
+/// A commit whose tables are kept.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Kept {
+    pub(crate) id: CommitId,
+    /// Whether only a log or a pin leads to it: then some of what it leads to may have been collected.
+    pub(crate) retained: bool,
+}
+
+/// All commits whose tables are kept: those that branches, tags and pins lead to, and then those that branches ever led to.
+pub(crate) async fn commits(lake: &Lake) -> Result<Vec<Kept>> {
+    let pins = pin::list(lake.storage()).await?;
+    let history = History::load(lake, &pins, i64::MIN).await?;
+    let expired = history.expired(lake, false).await?;
+    let kept =
+        [false, true].into_iter().flat_map(|retained| history.commits(retained).map(move |(id, _)| (id, retained)));
+    Ok(kept.filter(|(id, _)| !expired.contains(id)).map(|(id, retained)| Kept { id, retained }).collect())
 }
 
 async fn give_verdict(storage: &Storage, epoch: u64, garbage: &[Entry], expired: HashSet<CommitId>) -> Result<()> {

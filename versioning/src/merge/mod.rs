@@ -156,12 +156,15 @@ impl Merger<'_> {
             None => TableRoot { pages: Vec::new(), defaults: Vec::new(), ..theirs.clone() },
         };
         let (merged, gained, lost) = self.rows(&our.name, base, &ours, theirs).await?;
-        let rows = our.rows + gained - lost;
-        let root = if self.dry { our.root.clone() } else { manifest::place(self.lake, merged).await? };
         let mut change = change(our.id, "merge");
-        count(&mut change, our.rows, rows);
+        count(&mut change, our.rows, our.rows + gained - lost);
         self.changes.push(change);
-        Ok(TableEntry { name, id: our.id, rows: if self.dry { our.rows } else { rows }, root })
+        if self.dry {
+            return Ok(TableEntry { name, ..our.clone() });
+        }
+        // Pages and commits count erased rows until somebody else writes the page anew: then they are deleted ones.
+        let rows = merged.pages.iter().map(|page| page.rows).sum();
+        Ok(TableEntry { name, id: our.id, rows, root: manifest::place(self.lake, merged).await? })
     }
 
     /// Merges schemas and rows of a table; also gives how many rows the fragments that were written have, and had.

@@ -3,7 +3,7 @@
 use std::collections::{BTreeMap, HashSet};
 
 use forebay_format::{
-    Column, FieldId, FragmentId, TableId,
+    Bound, Column, FieldId, FragmentId, TableId,
     meta::{Change, Fragment, TableEntry, TableRoot},
 };
 
@@ -70,7 +70,7 @@ impl Work {
     pub(crate) async fn apply(&self, base: &Snapshot, table: &mut TableEntry) -> Result<()> {
         let keyed = self.root.key.iter().any(|field| self.fields.contains(field));
         if keyed {
-            check_keys(base, &table.name, &self.root, &self.edits, &[]).await?;
+            check_keys(base, &table.name, &self.root, &self.edits).await?;
         }
         let root = manifest::edit(base.lake(), &self.root, self.edits.clone(), &[], &[]).await?;
         table.rows = root.pages.iter().map(|page| page.rows).sum();
@@ -101,6 +101,73 @@ impl Work {
     }
 }
 
+/// Checks that rows to be added have keys that no other row has. Of the rows that are there, only those are read whose
+/// statistics don't exclude the new keys.
+///
+/// # Errors
+/// [`Error::DuplicateKey`], and what reading the key's columns reports.
+pub(crate) async fn check_new_keys(base: &Snapshot, table: &str, root: &TableRoot, added: &[Fragment]) -> Result<()> {
+    let key = |field: &FieldId| root.schema.columns.iter().find(|column| column.field == *field).cloned();
+    let columns: Vec<Column> = root.key.iter().filter_map(key).collect();
+    let duplicate = |row| {
+        let columns = columns.iter().map(|column| column.name.clone()).collect();
+        Err(Error::DuplicateKey { table: table.to_owned(), columns, row })
+    };
+    let fresh = Version::load(base, root.clone(), added.to_vec()).await?;
+    let mut known = HashSet::new();
+    for (leaf, row, key) in keys(&fresh, &columns).await? {
+        if !known.insert(key) {
+            return duplicate(leaf::row_id(&fresh.side, leaf, row));
+        }
+    }
+    let mut bounds = Vec::with_capacity(added.len());
+    for number in 0..added.len() {
+        bounds.push(fresh.bounds(number, &columns[0]).await?);
+    }
+    let all =
+        Version::load(base, root.clone(), manifest::fragments(base.lake(), root, "a table with a key").await?).await?;
+    let mut near = Vec::new();
+    for (number, fragment) in all.side.fragments.iter().enumerate() {
+        let there = all.bounds(number, &columns[0]).await?;
+        if bounds.iter().any(|new| may_meet(new.as_ref(), there.as_ref())) {
+            near.push(fragment.clone());
+        }
+    }
+    let near = Version::load(base, root.clone(), near).await?;
+    for (leaf, row, key) in keys(&near, &columns).await? {
+        if known.contains(&key) {
+            return duplicate(leaf::row_id(&near.side, leaf, row));
+        }
+    }
+    Ok(())
+}
+
+/// Whether two ranges have a value in common; one that isn't known may.
+fn may_meet(one: Option<&(Bound, Bound)>, other: Option<&(Bound, Bound)>) -> bool {
+    let (Some((min, max)), Some((low, high))) = (one, other) else { return true };
+    let before = |a: &Bound, b: &Bound| match (a, b) {
+        (Bound::Int(a), Bound::Int(b)) => a < b,
+        (Bound::Uint(a), Bound::Uint(b)) => a < b,
+        (Bound::Float(a), Bound::Float(b)) => a < b,
+        (Bound::Text(a), Bound::Text(b)) => a < b,
+        _ => false,
+    };
+    !before(max, low) && !before(high, min)
+}
+
+/// The keys of all rows of a version, with their leaves.
+async fn keys(version: &Version, columns: &[Column]) -> Result<Vec<(FragmentId, u32, merge::Key)>> {
+    let mut leaves: Vec<_> = version.side.leaves().map(|(leaf, _)| leaf).collect();
+    leaves.sort_unstable();
+    let mut keys = Vec::new();
+    for leaf in leaves {
+        let live = version.side.live(leaf);
+        let found = merge::keys_of_leaf(version, columns, leaf, &live).await?;
+        keys.extend(found.into_iter().map(|(row, key)| (leaf, row, key)));
+    }
+    Ok(keys)
+}
+
 /// Checks that no two rows of a table, as it becomes, have equal keys.
 ///
 /// # Errors
@@ -110,26 +177,20 @@ pub(crate) async fn check_keys(
     table: &str,
     root: &TableRoot,
     edits: &BTreeMap<FragmentId, Vec<Fragment>>,
-    added: &[Fragment],
 ) -> Result<()> {
     let before = manifest::fragments(base.lake(), root, "a table with a key").await?;
     let after =
         before.into_iter().flat_map(|fragment| edits.get(&fragment.id).cloned().unwrap_or_else(|| vec![fragment]));
-    let after = after.chain(added.iter().cloned()).collect();
+    let after = after.collect();
     let version = Version::load(base, root.clone(), after).await?;
     let key = |field: &FieldId| root.schema.columns.iter().find(|column| column.field == *field).cloned();
     let columns: Vec<Column> = root.key.iter().filter_map(key).collect();
-    let mut leaves: Vec<_> = version.side.leaves().map(|(leaf, _)| leaf).collect();
-    leaves.sort_unstable();
     let mut known = HashSet::new();
-    for leaf in leaves {
-        let live = version.side.live(leaf);
-        for (row, key) in merge::keys_of_leaf(&version, &columns, leaf, &live).await? {
-            if !known.insert(key) {
-                let columns = columns.iter().map(|column| column.name.clone()).collect();
-                let row = leaf::row_id(&version.side, leaf, row);
-                return Err(Error::DuplicateKey { table: table.to_owned(), columns, row });
-            }
+    for (leaf, row, key) in keys(&version, &columns).await? {
+        if !known.insert(key) {
+            let columns = columns.iter().map(|column| column.name.clone()).collect();
+            let row = leaf::row_id(&version.side, leaf, row);
+            return Err(Error::DuplicateKey { table: table.to_owned(), columns, row });
         }
     }
     Ok(())

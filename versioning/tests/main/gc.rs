@@ -104,6 +104,54 @@ fn a_deleted_branch_comes_back_within_the_retention() {
 }
 
 #[test]
+fn a_commit_that_is_younger_than_a_pin_keeps_what_it_follows() {
+    block_on(async {
+        let lake = lake(memory(), &[0..10]).await.unwrap();
+        lake.create_branch("exp", &At::default()).await.unwrap();
+        append(&lake, "exp", 10..20).await.unwrap();
+        std::thread::sleep(Duration::from_millis(10));
+        let (_, pin) = lake.pin(&At::default(), Duration::from_secs(600), "a test").await.unwrap();
+        std::thread::sleep(Duration::from_millis(10));
+        append(&lake, "exp", 20..30).await.unwrap();
+        lake.delete_branch("exp").await.unwrap();
+        assert_eq!(collect(&lake, &strict()).await.garbage, 0);
+        lake.undelete_branch("exp").await.unwrap();
+        sound(&lake).await;
+        pin.release().await;
+        assert_eq!(collect(&lake, &strict()).await.garbage, 0);
+        assert_eq!(all(&lake, &branch("exp")).await.unwrap(), rows(0..30));
+    });
+}
+
+#[test]
+fn what_a_stopped_collection_left_in_part_stops_no_other_one() {
+    block_on(async {
+        for kind in [b"CMIT", b"PAGE"] {
+            let storage = memory();
+            let lake = lake(storage.clone(), &(0..60).map(|i| i..i + 1).collect::<Vec<_>>()).await.unwrap();
+            let kept = objects(&storage).await;
+            lake.create_branch("exp", &At::default()).await.unwrap();
+            for i in 60..120 {
+                append(&lake, "exp", i..i + 1).await.unwrap();
+            }
+            lake.delete_branch("exp").await.unwrap();
+            // The newest commit is there, and what it leads to is not.
+            let newest = format!("meta/{}", lake.entries("exp", 1).await.unwrap()[0].commit);
+            for path in objects(&storage).await.difference(&kept).filter(|path| **path != newest) {
+                if storage.get(path).await.unwrap()[..32].windows(4).any(|found| found == kind) {
+                    storage.delete(path).await.unwrap();
+                }
+            }
+            let retained = collect(&lake, &GcOptions::default().with_grace(Duration::ZERO)).await;
+            assert!(retained.kept > kept.len() as u64, "{retained:?}");
+            collect(&lake, &strict()).await;
+            assert_eq!(objects(&storage).await, kept);
+            sound(&lake).await;
+        }
+    });
+}
+
+#[test]
 fn a_pin_keeps_a_version_that_nothing_else_leads_to() {
     block_on(async {
         let lake = lake(memory(), &[0..10]).await.unwrap();

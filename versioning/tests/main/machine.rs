@@ -83,6 +83,12 @@ pub enum Step {
         one: prop::sample::Index,
         other: prop::sample::Index,
     },
+    /// Every `step`-th row from `from` on, from all history.
+    Purge {
+        branch: u8,
+        from: u64,
+        step: u64,
+    },
 }
 
 fn change() -> impl Strategy<Value = Change> {
@@ -107,6 +113,7 @@ pub fn step() -> impl Strategy<Value = Step> {
         2 => (0..3_u8, commit(), 0..3_u8).prop_map(|(branch, commit, policy)| Step::Revert { branch, commit, policy }),
         1 => (0..3_u8, commit()).prop_map(|(branch, commit)| Step::Reset { branch, commit }),
         2 => (commit(), commit()).prop_map(|(one, other)| Step::Diff { one, other }),
+        1 => (0..3_u8, 0..6_u64, 1..5_u64).prop_map(|(branch, from, step)| Step::Purge { branch, from, step }),
     ]
 }
 
@@ -500,6 +507,17 @@ impl Machine {
                 let diff = self.lake.diff(&before, &after).await.unwrap();
                 let found = diff.first().map_or((0, 0, 0), |d| (d.rows_added, d.rows_deleted, d.rows_changed));
                 assert_eq!(found, self.plain.diff(versions.0, versions.1));
+            }
+            Step::Purge { branch, from, step } => {
+                let branch = self.branch(*branch);
+                let table = self.lake.snapshot(&At::Branch(branch.clone())).await.unwrap().table("main").await.unwrap();
+                let (rows, ids) = self.chosen(&table, *from, *step).await;
+                let report = self.lake.purge(&rows, "tester", "a test", |_| {}).await.unwrap();
+                assert_eq!((report.rows, report.unreachable), (ids.len() as u64, 0));
+                for commit in &mut self.plain.commits {
+                    commit.version.rows.retain(|id, _| !ids.contains(id));
+                }
+                self.check(&branch).await;
             }
         }
     }

@@ -14,6 +14,8 @@ mod plain;
 #[cfg(target_os = "linux")]
 mod power;
 mod processes;
+mod purge;
+mod repair;
 #[cfg(feature = "s3-tests")]
 mod s3;
 mod schedule;

@@ -2,10 +2,10 @@
 
 use forebay_storage::{Options, Storage};
 
-use crate::processes::race;
+use crate::processes::{commits, race};
 
 #[test]
-fn eight_processes_of_ten_appends_on_s3_make_eighty_commits() {
+fn sixteen_processes_on_s3_lose_and_double_no_row_on_one_branch() {
     let endpoint = std::env::var("FOREBAY_TEST_S3").expect("FOREBAY_TEST_S3 names an S3 server: run cargo xtask test");
     let url = format!("s3://forebay-test/race-{}", uuid::Uuid::new_v4());
     let options = Options::new()
@@ -20,5 +20,5 @@ fn eight_processes_of_ten_appends_on_s3_make_eighty_commits() {
         ("AWS_SECRET_ACCESS_KEY", "test"),
         ("AWS_REGION", "us-east-1"),
     ];
-    race(Storage::open(&url, &options).unwrap(), &variables, 8, 10, 3);
+    race(Storage::open(&url, &options).unwrap(), &variables, 16, commits(4, 20), 3);
 }

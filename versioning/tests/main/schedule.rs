@@ -1,4 +1,4 @@
-//! Writers, branch makers, readers and collections at once, in orders that a seed chooses.
+//! Writers, branch makers, readers, collections and purges at once, in orders that a seed chooses.
 //!
 //! Everything runs on one thread under a clock that jumps, and each request to the store takes a random time before and
 //! after its effect: a seed is an interleaving, and gives the same one each time. The store's clock runs beside that of the
@@ -18,7 +18,7 @@ use forebay_storage::{
         PutMultipartOptions, PutOptions, PutPayload, PutResult, Result, path::Path,
     },
 };
-use forebay_versioning::{At, CompactOptions, Error, GcOptions, Lake, MergeOptions};
+use forebay_versioning::{At, CompactOptions, Error, GcOptions, Lake, MergeOptions, Rows, Selection};
 use futures::{StreamExt as _, TryStreamExt as _, stream::BoxStream};
 use rand::{RngExt as _, SeedableRng as _, rngs::StdRng};
 
@@ -37,7 +37,8 @@ struct State {
     seed: u64,
     written: HashMap<Path, Duration>,
     now: Duration,
-    /// When each request was made and answered: what a run was.
+    /// When each request but deletions was made and answered: what a run was. Which of two collections deletes an object is up to their
+    /// random names.
     trace: Vec<(Duration, &'static str)>,
 }
 
@@ -63,7 +64,9 @@ impl Slow {
         let mut state = self.state.lock().unwrap();
         state.now = self.began.elapsed();
         let now = state.now;
-        state.trace.push((now, what));
+        if what != "delete" {
+            state.trace.push((now, what));
+        }
     }
 
     fn stamp(&self, mut meta: ObjectMeta) -> ObjectMeta {
@@ -155,6 +158,11 @@ struct Met {
     deleted: u64,
     called_off: u64,
     reads: u64,
+    purged: u64,
+    /// Purges after which all bytes were looked through.
+    sought: u64,
+    /// What failed as rows of it were erased meanwhile.
+    erased: u64,
 }
 
 impl std::ops::Add for Met {
@@ -169,6 +177,9 @@ impl std::ops::Add for Met {
             deleted: self.deleted + other.deleted,
             called_off: self.called_off + other.called_off,
             reads: self.reads + other.reads,
+            purged: self.purged + other.purged,
+            sought: self.sought + other.sought,
+            erased: self.erased + other.erased,
         }
     }
 }
@@ -236,9 +247,14 @@ async fn brancher(lake: &Lake, number: i64, mut random: StdRng) -> (Vec<i64>, Me
         };
         idle(&mut random, 500).await;
         if random.random_bool(0.5) {
-            lake.merge("main", &At::Branch(name.clone()), &MergeOptions::by("brancher")).await.unwrap();
-            ids.push(id);
-            met.merged += 1;
+            match lake.merge("main", &At::Branch(name.clone()), &MergeOptions::by("brancher")).await {
+                Ok(_) => {
+                    ids.push(id);
+                    met.merged += 1;
+                }
+                Err(Error::Erased { .. }) => met.erased += 1,
+                Err(error) => panic!("{error}"),
+            }
         } else {
             kept = Some(snapshot.id());
         }
@@ -257,24 +273,70 @@ async fn reader(lake: &Lake, mut random: StdRng) -> Met {
         let (snapshot, pin) = lake.pin(&At::default(), Duration::from_secs(60), "reader").await.unwrap();
         idle(&mut random, 2000).await;
         let table = snapshot.table("main").await.unwrap();
-        assert_eq!(read(&table, 0..table.rows()).await.unwrap().len() as u64, table.rows());
+        idle(&mut random, 200).await;
+        match read(&table, 0..table.rows()).await {
+            Ok(rows) => {
+                assert_eq!(rows.len() as u64, table.rows());
+                met.reads += 1;
+            }
+            Err(Error::Erased { .. }) => met.erased += 1,
+            Err(error) => panic!("{error}"),
+        }
         pin.release().await;
-        met.reads += 1;
     }
     met
 }
 
-async fn compactor(lake: &Lake, mut random: StdRng) {
+async fn compactor(lake: &Lake, mut random: StdRng) -> Met {
+    let mut met = Met::default();
     for _ in 0..3 {
         idle(&mut random, 1500).await;
         let mut transaction = lake.begin("main").await.unwrap();
         let table = transaction.base().table("main").await.unwrap();
-        transaction.compact(&table, CompactOptions::default()).await.unwrap();
-        match transaction.commit("compact", "compactor").await {
-            Ok(_) | Err(Error::Fenced { .. } | Error::NothingToCommit { .. }) => {}
+        let done = match transaction.compact(&table, CompactOptions::default()).await {
+            Ok(_) => transaction.commit("compact", "compactor").await.map(drop),
+            Err(error) => Err(error),
+        };
+        match done {
+            Ok(()) | Err(Error::Fenced { .. } | Error::NothingToCommit { .. }) => {}
+            Err(Error::Erased { .. }) => met.erased += 1,
             Err(error) => panic!("{error}"),
         }
     }
+    met
+}
+
+/// Erases rows. When it returns nothing in the store has them, but for what others wrote in vain under pins.
+async fn purger(lake: &Lake, store: &Storage, mut random: StdRng) -> (Vec<i64>, Met) {
+    let (mut gone, mut met) = (Vec::new(), Met::default());
+    for _ in 0..2 {
+        idle(&mut random, 3000).await;
+        let table = lake.snapshot(&At::default()).await.unwrap().table("main").await.unwrap();
+        // Every third row has no text to look for.
+        let rows = read(&table, 0..table.rows()).await.unwrap();
+        let chosen: Vec<u64> =
+            (0..).zip(&rows).filter(|(_, row)| row.id > 2 && row.text.is_some()).map(|(n, _)| n).collect();
+        let Some(chosen) = chosen.get(random.random_range(0..chosen.len().max(1))).copied() else { continue };
+        let selection = Selection::new(table, Rows::List([chosen].into())).unwrap();
+        let report = lake.purge(&selection, "purger", "asked to", |_| {}).await.unwrap();
+        let id = rows[chosen as usize].id;
+        gone.push(id);
+        met.purged += 1;
+        if report.unreachable == 0 {
+            let text = format!("row {id} ");
+            for entry in store.list("data").await.unwrap() {
+                // Another's file may be deleted meanwhile.
+                let Ok(bytes) = store.get(&entry.path).await else { continue };
+                assert!(
+                    bytes.windows(text.len()).all(|window| window != text.as_bytes()),
+                    "row {id} in {}",
+                    entry.path
+                );
+            }
+            met.sought += 1;
+        }
+    }
+    (gone, met)
 }
 
 async fn collector(lake: &Lake, mut random: StdRng) -> Met {
@@ -303,9 +365,11 @@ async fn run(seed: u64) -> (Met, Vec<(Duration, &'static str)>) {
     let slow =
         Slow { inner: inner.store().unwrap(), began: tokio::time::Instant::now(), state: Arc::new(Mutex::new(state)) };
     let state = slow.state.clone();
-    let lake = lake(Storage::from_store(Arc::new(slow), "slow"), &[0..3]).await.unwrap();
+    let storage = Storage::from_store(Arc::new(slow), "slow");
+    let lake = lake(storage.clone(), &[0..3]).await.unwrap();
+    let other = Lake::open(storage).await.unwrap();
     let of = |number: u64| StdRng::seed_from_u64(seed * 100 + number);
-    let (w1, w2, b1, b2, r, (), c1, c2) = futures::join!(
+    let (w1, w2, b1, b2, r, c, c1, c2, (gone, p)) = futures::join!(
         writer(&lake, 1, of(1)),
         writer(&lake, 2, of(2)),
         brancher(&lake, 3, of(3)),
@@ -314,16 +378,22 @@ async fn run(seed: u64) -> (Met, Vec<(Duration, &'static str)>) {
         compactor(&lake, of(6)),
         collector(&lake, of(7)),
         collector(&lake, of(8)),
+        purger(&other, &inner, of(9)),
     );
-    let trace = std::mem::take(&mut state.lock().unwrap().trace);
+    let mut trace = std::mem::take(&mut state.lock().unwrap().trace);
+    // Threads write data files: which of two actors goes on first at one moment is up to them.
+    trace.sort_unstable();
     let mut versions: Vec<_> = lake.branches().await.unwrap().into_iter().map(At::Branch).collect();
     versions.push(At::default());
     assert_eq!(lake.verify_all(&versions, |_| {}).await.unwrap().faults, [], "seed {seed}");
     let found = crate::support::all(&lake, &At::default()).await.unwrap();
-    for id in [w1.0, w2.0, b1.0, b2.0].concat() {
+    for id in [w1.0, w2.0, b1.0, b2.0].concat().into_iter().filter(|id| !gone.contains(id)) {
         assert!(found.iter().any(|row| row.id == id), "seed {seed}: row {id} was committed and is lost");
     }
-    let met = [w1.1, w2.1, b1.1, b2.1, r, c1, c2].into_iter().fold(Met::default(), std::ops::Add::add);
+    for id in &gone {
+        assert!(found.iter().all(|row| row.id != *id), "seed {seed}: row {id} was erased and is there");
+    }
+    let met = [w1.1, w2.1, b1.1, b2.1, r, c, c1, c2, p].into_iter().fold(Met::default(), std::ops::Add::add);
     (met, trace)
 }
 
@@ -352,6 +422,7 @@ fn nothing_that_is_in_use_is_collected_in_any_order_of_events() {
         all = all + go(seed).0;
     }
     println!("{all:?}");
-    let seen = [all.commits, all.fenced, all.merged, all.collected, all.deleted, all.called_off, all.reads];
+    let seen = [all.commits, all.fenced, all.merged, all.collected, all.deleted, all.called_off, all.reads, all.purged];
+    let seen = seen.into_iter().chain([all.sought]).collect::<Vec<_>>();
     assert!(seen.iter().all(|count| *count > 0), "the runs never met some event: {all:?}");
 }
