@@ -229,10 +229,20 @@ impl Lake {
     /// [`Error::BranchExists`], [`Error::InvalidName`], and as [`Lake::snapshot`] at `from`.
     pub async fn create_branch(&self, name: &str, from: &At) -> Result<()> {
         names::check("branch", name)?;
+        if names::is_scratch(name) {
+            let reason = "branches of such names belong to transactions";
+            return Err(Error::InvalidName { what: "branch", name: name.to_owned(), reason });
+        }
         let (snapshot, pin) = self.protect(from).await?;
-        let (commit, embedded) = (snapshot.pointer(), snapshot.commit().encode()?);
-        let (epoch, purged) = (pin.epoch(), self.purged());
-        let entry = NewEntry { kind: RefKind::Create, commit, embedded, epoch, purged };
+        let made = self.point_new(name, &snapshot, pin.epoch()).await?;
+        pin.release().await;
+        if made { Ok(()) } else { Err(Error::BranchExists { name: name.to_owned() }) }
+    }
+
+    /// Begins the log of a branch, or goes on with a deleted one's; gives whether it could.
+    pub(crate) async fn point_new(&self, name: &str, at: &Snapshot, epoch: u64) -> Result<bool> {
+        let (commit, embedded) = (at.pointer(), at.commit().encode()?);
+        let entry = NewEntry { kind: RefKind::Create, commit, embedded, epoch, purged: self.purged() };
         let mut made = refs::claim(self.storage(), name, 0, entry.clone()).await? == refs::Outcome::Ours;
         if !made
             && let Some(head) = refs::head(self.storage(), name).await?
@@ -243,8 +253,7 @@ impl Lake {
             let entry = NewEntry { epoch, purged, ..entry };
             made = refs::claim(self.storage(), name, head.sequence + 1, entry).await? == refs::Outcome::Ours;
         }
-        pin.release().await;
-        if made { Ok(()) } else { Err(Error::BranchExists { name: name.to_owned() }) }
+        Ok(made)
     }
 
     /// Names a version for good.
@@ -269,7 +278,7 @@ impl Lake {
         }
     }
 
-    /// The names of its branches, sorted.
+    /// The names of its branches, sorted, but for those of transactions under way.
     ///
     /// # Errors
     /// What the store reports.

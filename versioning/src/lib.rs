@@ -25,6 +25,7 @@
 //! | delete, update, upsert rows; change columns | [`Transaction::delete`], [`Transaction::update`], [`Transaction::upsert`], [`Transaction::add_column`] |
 //! | bring branches together | [`Lake::merge`], [`Lake::cherry_pick`], [`Lake::revert`], [`Policy`] |
 //! | copy between lakes | [`Lake::clone_to`], [`Lake::push`] |
+//! | make several commits seen at once | [`Lake::scratch`], then [`Lake::merge`] |
 //! | keep a version while it is used | [`Lake::pin`] |
 //! | erase rows from all history | [`Lake::purge`] |
 //! | delete what nothing leads to | [`Lake::gc`] |
@@ -51,6 +52,7 @@ mod purge;
 mod read;
 mod refs;
 mod repair;
+mod scratch;
 mod scrub;
 mod selection;
 mod snapshot;
@@ -73,6 +75,7 @@ pub use pause::seed_pauses;
 pub use pin::{DEFAULT_LEASE, Pin};
 pub use purge::PurgeReport;
 pub use repair::{BranchState, Damage, Loss};
+pub use scratch::Scratch;
 pub use selection::{Rows, Selection};
 pub use snapshot::Snapshot;
 pub use table::{Location, RowId, Table};

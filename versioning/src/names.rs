@@ -1,6 +1,6 @@
 //! Names of branches, tags and tables, and the paths of objects.
 
-use forebay_format::{FileId, Id, PinId};
+use forebay_format::{CommitId, FileId, Id, PinId};
 
 use crate::{Error, Result};
 
@@ -53,6 +53,18 @@ pub(crate) fn tag(name: &str) -> String {
 /// Where it says that a tag was deleted.
 pub(crate) fn deleted_tag(name: &str) -> String {
     format!("{DELETED_TAGS}/{name}")
+}
+
+/// The name of a branch that is a transaction's own.
+pub(crate) fn scratch(id: CommitId) -> String {
+    format!("{SCRATCH}{id}")
+}
+
+const SCRATCH: &str = "transaction-";
+
+/// Whether a branch is a transaction's own.
+pub(crate) fn is_scratch(branch: &str) -> bool {
+    branch.strip_prefix(SCRATCH).is_some_and(|id| id.parse::<CommitId>().is_ok())
 }
 
 /// Names become parts of object paths on every store, so they keep to what all of them take alike.

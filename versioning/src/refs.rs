@@ -264,9 +264,9 @@ const ROOTS: usize = 4;
 /// Branches looked at at once.
 const BRANCHES: usize = 32;
 
-/// The names of all branches, sorted.
+/// The names of all branches that are no transaction's own, sorted.
 pub(crate) async fn branches(storage: &Storage) -> Result<Vec<String>> {
-    let names = storage.folders(names::HEADS).await?;
+    let names = storage.folders(names::HEADS).await?.into_iter().filter(|name| !names::is_scratch(name));
     let heads = stream::iter(names).map(|name| async move {
         let head = head(storage, &name).await?;
         Ok::<_, Error>(head.filter(|head| head.kind != RefKind::Delete).map(|_| name))

@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import datetime
+import os
 import pickle
 import subprocess
 import sys
+import time
 from pathlib import Path
 
 import numpy as np
@@ -198,6 +200,41 @@ except BaseException as error:
 """
     done = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True, timeout=120)
     assert "KeyboardInterrupt" in done.stdout or "True" in done.stdout, (done.stdout, done.stderr)
+
+
+def test_a_killed_transaction_is_unseen_and_removed(tmp_path: Path) -> None:
+    url = tmp_path / "lake"
+    db = fb.connect(str(url), create=True)
+    db.execute("CREATE TABLE t (n BIGINT); INSERT INTO t VALUES (1)")
+    endless = "SELECT count(*) FROM generate_series(1, 3000000) a, generate_series(1, 3000000) b WHERE a.value * b.value % 7 = 3"
+    script = f"""
+import forebay as fb
+fb.connect({str(url)!r}).execute("BEGIN; INSERT INTO t VALUES (2); INSERT INTO t {endless}; COMMIT")
+"""
+    heads = url / "refs" / "heads"
+    child = subprocess.Popen([sys.executable, "-c", script])
+    try:
+        # Its branch has an entry for BEGIN and one for the first INSERT.
+        while not list(heads.glob("transaction-*/*1")):
+            assert child.poll() is None
+            time.sleep(0.01)
+    finally:
+        child.kill()
+        child.wait()
+    (left,) = heads.glob("transaction-*")
+    assert fb.open(str(url), table="t").branches() == ["main"]
+    assert db.execute("SHOW BRANCHES").to_list() == [{"branch": "main"}]
+    with pytest.raises(fb.SqlError, match="is no branch"):
+        db.execute(f"SELECT * FROM t AT '{left.name}'")
+    # While its lease may still be renewed, the branch stays.
+    db.execute("BEGIN; INSERT INTO t VALUES (3); COMMIT")
+    (pin,) = (url / "pins").iterdir()
+    os.utime(pin, (1, 1))
+    db.execute("BEGIN; INSERT INTO t VALUES (4); COMMIT")
+    assert list((url / "pins").iterdir()) == []
+    with pytest.raises(fb.UnknownVersionError):
+        fb.open(str(url), branch=left.name, table="t")
+    assert sorted(row["n"] for row in db.execute("SELECT n FROM t").to_list()) == [1, 3, 4]
 
 
 def test_without_the_engine_an_error_says_what_to_install(photos: fb.Dataset, monkeypatch: pytest.MonkeyPatch) -> None:

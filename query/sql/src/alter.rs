@@ -5,7 +5,7 @@ use datafusion::sql::sqlparser::ast::{
     ObjectType, RenameTableNameKind, Statement, TableConstraint,
 };
 use forebay_format::{Column, Schema};
-use forebay_versioning::{At, MergeOptions};
+use forebay_versioning::{At, DEFAULT_LEASE, MergeOptions};
 
 use crate::{
     Error, Result, Session, change,
@@ -253,20 +253,19 @@ async fn begin(session: &mut Session) -> Result<Outcome> {
     }
     session.refresh().await?;
     let target = session.branch()?.to_owned();
-    let own = format!("transaction-{}", forebay_format::CommitId::random());
-    session.lake().create_branch(&own, &At::Commit(session.snapshot.id())).await?;
-    session.at = At::Branch(own.clone());
+    let own = session.lake().scratch(&At::Commit(session.snapshot.id()), DEFAULT_LEASE).await?;
+    session.at = At::Branch(own.branch().to_owned());
     session.transaction = Some((own, target));
     Ok(Outcome::Changed { what: "BEGIN", rows: 0, commit: None })
 }
 
 async fn commit(session: &mut Session) -> Result<Outcome> {
-    let Some((own, target)) = session.transaction.clone() else {
+    let Some((own, target)) = &session.transaction else {
         return Err(Error::unsupported("no transaction is open: BEGIN one"));
     };
     let mut options = MergeOptions::default();
     options.author.clone_from(&session.options.author);
-    let merged = session.lake().merge(&target, &At::Branch(own), &options).await;
+    let merged = session.lake().merge(target, &At::Branch(own.branch().to_owned()), &options).await;
     // Whether it was merged or not, the transaction is over, and its branch with it.
     rollback(session).await?;
     session.snapshot = merged?.snapshot;
@@ -278,7 +277,7 @@ pub(crate) async fn rollback(session: &mut Session) -> Result<Outcome> {
         return Err(Error::unsupported("no transaction is open: BEGIN one"));
     };
     session.at = At::Branch(target);
-    session.lake().delete_branch(&own).await?;
+    own.end().await?;
     session.refresh().await?;
     Ok(Outcome::Changed { what: "ROLLBACK", rows: 0, commit: None })
 }

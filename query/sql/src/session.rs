@@ -20,7 +20,7 @@ use datafusion::{
     },
 };
 use forebay_format::CommitId;
-use forebay_versioning::{At, Lake, Snapshot};
+use forebay_versioning::{At, Lake, Scratch, Snapshot};
 use futures::{FutureExt as _, Stream, StreamExt as _, TryStreamExt as _, future::BoxFuture, stream};
 
 use crate::{
@@ -112,7 +112,7 @@ pub struct Session {
     base: SessionState,
     opened: Opened,
     /// The branch that the open transaction works on, and the one that it is for.
-    pub(crate) transaction: Option<(String, String)>,
+    pub(crate) transaction: Option<(Scratch, String)>,
 }
 
 impl Session {

@@ -27,6 +27,7 @@ use crate::{
     names,
     pin::{self, micros},
     refs::{self, Head, NewEntry, Outcome},
+    scratch,
 };
 
 /// What a collection may take.
@@ -127,7 +128,11 @@ impl Lake {
         let (epoch, now) =
             if options.dry_run { (0, micros(SystemTime::now())) } else { start(storage, options.grace).await? };
         let age = |age: Duration| now.saturating_sub(age.as_micros().try_into().unwrap_or(i64::MAX));
-        let pins: Vec<_> = pin::list(storage).await?.into_iter().filter(|pin| pin.holds(now)).collect();
+        let listed = pin::list(storage).await?;
+        if epoch > 0 {
+            scratch::clear(self, &listed, now).await?;
+        }
+        let pins: Vec<_> = listed.into_iter().filter(|pin| pin.holds(now)).collect();
         if epoch > 0 {
             let pins = pins.iter().map(|pin| pin.pin.id).collect();
             if !epochs::claim(storage, epoch, &GcRecord::Pins { nonce: rand::random(), pins }).await? {

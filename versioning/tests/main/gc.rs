@@ -193,6 +193,37 @@ fn a_pin_is_renewed_and_ends_with_its_lease_when_its_holder_is_gone() {
 }
 
 #[test]
+fn a_branch_of_a_transaction_is_unseen_and_goes_with_its_holder() {
+    block_on(async {
+        let storage = memory();
+        let lake = lake(storage.clone(), &[0..10]).await.unwrap();
+        let held = lake.scratch(&At::default(), Duration::from_secs(600)).await.unwrap();
+        let mut left = Vec::new();
+        for rows in [10..20, 20..30] {
+            let gone = lake.scratch(&At::default(), Duration::from_millis(1)).await.unwrap();
+            append(&lake, gone.branch(), rows).await.unwrap();
+            left.push(gone.branch().to_owned());
+            drop(gone);
+            tokio::time::sleep(Duration::from_millis(20)).await;
+        }
+        assert_eq!(lake.branches().await.unwrap(), ["main"]);
+        let unknown = async |name: &str| matches!(lake.snapshot(&branch(name)).await, Err(Error::UnknownBranch { .. }));
+        assert!(unknown(&left[0]).await && !unknown(&left[1]).await);
+        collect(&lake, &strict()).await;
+        assert!(unknown(&left[1]).await);
+        append(&lake, held.branch(), 30..40).await.unwrap();
+        lake.merge("main", &branch(held.branch()), &MergeOptions::default()).await.unwrap();
+        held.end().await.unwrap();
+        assert!(storage.list("pins").await.unwrap().is_empty());
+        let expected: Vec<_> = rows(0..10).into_iter().chain(rows(30..40)).collect();
+        assert_eq!(all(&lake, &At::default()).await.unwrap(), expected);
+        let taken = lake.create_branch(&left[0], &At::default()).await;
+        assert!(matches!(taken, Err(Error::InvalidName { .. })), "{taken:?}");
+        sound(&lake).await;
+    });
+}
+
+#[test]
 fn a_transaction_that_a_collection_overtakes_is_safe_by_age_or_pin_or_fails() {
     block_on(async {
         let lake = lake(memory(), &[0..10]).await.unwrap();

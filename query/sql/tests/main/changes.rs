@@ -84,6 +84,7 @@ async fn a_transaction_sees_itself_and_shows_all_at_once_or_nothing() {
         store: lake.store.clone(),
     };
     assert_eq!(other.rows("SELECT * FROM t").await, ["1"]);
+    assert_eq!(lake.rows("SHOW BRANCHES").await, ["main"]);
     lake.run("COMMIT").await;
     assert_eq!(lake.rows("SELECT * FROM t").await, ["11", "12"]);
     lake.run("BEGIN; DELETE FROM t; ROLLBACK").await;
