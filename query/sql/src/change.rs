@@ -299,9 +299,9 @@ async fn touched(
     for name in names.into_iter().flatten() {
         alter::column(table.schema(), name, scope)?;
     }
-    let (context, plan) = session.planned(query, scope).await?;
-    let physical = context.state().create_physical_plan(&plan).await?;
-    let answer = crate::session::run(&context, physical)?;
+    let (state, plan) = session.planned(query, scope).await?;
+    let physical = state.create_physical_plan(&plan).await?;
+    let answer = crate::session::run(&state, physical)?;
     let schema = answer.schema.clone();
     Ok((table, concat_batches(&schema, &answer.collect().await?)?))
 }

@@ -55,9 +55,8 @@ pub(crate) async fn copy(session: &mut Session, statement: Statement, scope: Sco
         }
     };
     let (state, plan) = frame.into_parts();
-    let context = SessionContext::new_with_state(state);
-    let physical = context.state().create_physical_plan(&plan).await?;
-    let answer = run(&context, physical)?;
+    let physical = state.create_physical_plan(&plan).await?;
+    let answer = run(&state, physical)?;
     // Files name their columns; those of a CSV without a header come in the table's order.
     let named = format != Format::Csv || header;
     let given: Vec<String> = match (&columns[..], named) {
@@ -93,9 +92,9 @@ async fn copy_to(
             change::query(&format!("SELECT {items} FROM {}", quoted(&alter::plain(&table_name)?)))?
         }
     };
-    let (context, plan) = session.plan(query, scope).await?;
+    let (state, plan) = session.plan(query, scope).await?;
     let text = path.to_string_lossy().into_owned();
-    let frame = DataFrame::new(context.state(), plan);
+    let frame = DataFrame::new(state, plan);
     let options = DataFrameWriteOptions::new().with_single_file_output(true);
     let written = match format {
         Format::Parquet => frame.write_parquet(&text, options, None).await?,

@@ -103,10 +103,10 @@ pub(crate) fn rand_seed() -> u64 {
 
 /// The first column, [`NUMBER`], of a query's rows; the others are not read unless its order needs them.
 async fn numbers(session: &Session, query: Query, scope: &Scope) -> Result<Vec<u64>> {
-    let (context, plan) = session.planned(query, scope).await?;
+    let (state, plan) = session.planned(query, scope).await?;
     let plan = LogicalPlanBuilder::from(plan).project([col(datafusion::common::Column::from_name(NUMBER))])?.build()?;
-    let physical = context.state().create_physical_plan(&plan).await?;
-    let mut batches = run(&context, physical)?.batches;
+    let physical = state.create_physical_plan(&plan).await?;
+    let mut batches = run(&state, physical)?.batches;
     let mut rows = Vec::new();
     while let Some(batch) = batches.try_next().await? {
         rows.extend_from_slice(batch.column(0).as_primitive::<UInt64Type>().values());

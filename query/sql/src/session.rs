@@ -4,8 +4,9 @@ use std::{collections::BTreeMap, path::PathBuf, sync::Arc};
 
 use arrow::{array::RecordBatch, datatypes::SchemaRef};
 use datafusion::{
-    catalog::MemoryCatalogProviderList,
+    catalog::{CatalogProviderList as _, MemoryCatalogProviderList},
     execution::{
+        FunctionRegistry as _,
         disk_manager::{DiskManagerBuilder, DiskManagerMode},
         memory_pool::{FairSpillPool, MemoryLimit},
         runtime_env::RuntimeEnvBuilder,
@@ -253,13 +254,13 @@ impl Session {
 
     /// The rows of a query.
     pub(crate) async fn rows(&self, query: Query, scope: &Scope) -> Result<Answer> {
-        let (context, plan) = self.plan(query, scope).await?;
-        let physical = context.state().create_physical_plan(&plan).await?;
-        run(&context, physical)
+        let (state, plan) = self.plan(query, scope).await?;
+        let physical = state.create_physical_plan(&plan).await?;
+        run(&state, physical)
     }
 
     /// The plan of a query, with its parameters bound.
-    pub(crate) async fn plan(&self, mut query: Query, scope: &Scope) -> Result<(SessionContext, LogicalPlan)> {
+    pub(crate) async fn plan(&self, mut query: Query, scope: &Scope) -> Result<(SessionState, LogicalPlan)> {
         parameters::bind(&mut query, &scope.given.parameters)?;
         parse::samples(&mut query)?;
         parse::operators(&mut query)?;
@@ -273,11 +274,11 @@ impl Session {
     }
 
     /// The plan of a query that was put in DataFusion's terms.
-    pub(crate) async fn planned(&self, query: Query, scope: &Scope) -> Result<(SessionContext, LogicalPlan)> {
-        let context = self.context(scope);
+    pub(crate) async fn planned(&self, query: Query, scope: &Scope) -> Result<(SessionState, LogicalPlan)> {
+        let state = self.state(scope)?;
         let statement = Statement::Query(Box::new(query));
-        let plan = context.state().statement_to_plan(DfStatement::Statement(Box::new(statement))).await?;
-        Ok((context, plan))
+        let plan = state.statement_to_plan(DfStatement::Statement(Box::new(statement))).await?;
+        Ok((state, plan))
     }
 
     /// What names mean within a scope.
@@ -291,17 +292,19 @@ impl Session {
         }
     }
 
-    /// What DataFusion needs to run a query within a scope.
-    pub(crate) fn context(&self, scope: &Scope) -> SessionContext {
+    /// What DataFusion needs to run a query within a scope. A copy of it has all functions in it: one is made for a query.
+    fn state(&self, scope: &Scope) -> Result<SessionState> {
+        let mut state = self.base.clone();
         // A list of its own: what was planned before keeps the tables that it knew.
-        let catalogs = Arc::new(MemoryCatalogProviderList::new());
-        let state = SessionStateBuilder::new_from_existing(self.base.clone()).with_catalog_list(catalogs).build();
-        let context = SessionContext::new_with_state(state);
+        let catalogs = MemoryCatalogProviderList::new();
+        catalogs.register_catalog("lake".to_owned(), Arc::new(Only(Arc::new(self.tables(scope)))));
+        state.register_catalog_list(Arc::new(catalogs));
         for function in &scope.functions {
-            context.register_udf(function.as_ref().clone());
+            state.register_udf(function.clone())?;
         }
-        context.register_catalog("lake", Arc::new(Only(Arc::new(self.tables(scope)))));
-        context
+        // now() is the time of the query.
+        state.mark_start_execution();
+        Ok(state)
     }
 }
 
@@ -344,10 +347,10 @@ pub(crate) struct Scope {
 
 /// Runs a plan. All partitions run at once, and come in their order, which for a plain scan is the table's. They run on tasks of
 /// their own: whoever waits for rows can look at signals while an operator computes for long.
-pub(crate) fn run(context: &SessionContext, plan: Arc<dyn ExecutionPlan>) -> Result<Answer> {
+pub(crate) fn run(state: &SessionState, plan: Arc<dyn ExecutionPlan>) -> Result<Answer> {
     let schema = plan.schema();
-    let streams = execute_stream_partitioned(plan, context.task_ctx())?;
-    let limit = match context.runtime_env().memory_pool.memory_limit() {
+    let streams = execute_stream_partitioned(plan, state.task_ctx())?;
+    let limit = match state.runtime_env().memory_pool.memory_limit() {
         MemoryLimit::Finite(bytes) => bytes,
         _ => usize::MAX,
     };

@@ -26,11 +26,10 @@ pub(crate) async fn explain(
     analyze: bool,
     verbose: bool,
 ) -> Result<Answer> {
-    let (context, plan) = session.plan(query, scope).await?;
-    let state = context.state();
+    let (state, plan) = session.plan(query, scope).await?;
     let physical = state.create_physical_plan(&plan).await?;
     let text = if analyze {
-        collect(physical.clone(), context.task_ctx()).await?;
+        collect(physical.clone(), state.task_ctx()).await?;
         DisplayableExecutionPlan::with_metrics(physical.as_ref()).indent(verbose).to_string()
     } else {
         let physical = DisplayableExecutionPlan::new(physical.as_ref()).indent(verbose).to_string();

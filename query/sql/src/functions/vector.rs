@@ -41,21 +41,38 @@ pub(crate) const FLOATS: &str = "list_of_doubles";
 
 /// A vector that is handed in, as a text: planners copy and print every literal many times, and text is what that costs least for.
 pub(crate) fn packed(doubles: &[f64]) -> String {
-    use std::fmt::Write as _;
-    doubles.iter().fold(PACKED.to_owned(), |mut text, double| {
-        let _ = write!(text, "{:016x}", double.to_bits()); // A string takes everything.
-        text
-    })
+    // The text is short where the numbers need no more than `float32` has.
+    let (prefix, digits) =
+        if doubles.iter().all(|double| f64::from(*double as f32).to_bits() == double.to_bits()) { SHORT } else { LONG };
+    let mut text = String::with_capacity(prefix.len() + digits * doubles.len());
+    text.push_str(prefix);
+    for double in doubles {
+        let bits = if digits == SHORT.1 { u64::from((*double as f32).to_bits()) } else { double.to_bits() };
+        text.extend((0..digits).map(|place| char::from(ZERO + ((bits >> (6 * place)) & 63) as u8)));
+    }
+    text
 }
 
-/// What packed vectors begin with.
-const PACKED: &str = "doubles:";
+/// What packed vectors of `float32` and of doubles begin with, and how many digits of six bits a number has.
+const SHORT: (&str, usize) = ("floats:", 6);
+const LONG: (&str, usize) = ("doubles:", 11);
+/// The first of the 64 digits: no quote is among them.
+const ZERO: u8 = b'0';
 
 fn unpacked(text: &str) -> DfResult<Vec<f64>> {
-    let digits = text.strip_prefix(PACKED).map(|digits| digits.as_bytes().chunks(16));
-    let double = |digits| Some(f64::from_bits(u64::from_str_radix(std::str::from_utf8(digits).ok()?, 16).ok()?));
-    let doubles = digits.and_then(|digits| digits.map(double).collect());
-    doubles.ok_or_else(|| failed("a text is no vector: an array of numbers is one".to_owned()))
+    let number = |digits: &[u8]| {
+        digits.iter().rev().try_fold(0_u64, |bits, digit| {
+            let digit = digit.checked_sub(ZERO).filter(|digit| *digit < 64)?;
+            Some((bits << 6) | u64::from(digit))
+        })
+    };
+    let digits_of = |(prefix, digits): (&str, usize)| Some(text.strip_prefix(prefix)?.as_bytes().chunks(digits));
+    let found = match (digits_of(SHORT), digits_of(LONG)) {
+        (Some(short), _) => short.map(|digits| Some(f64::from(f32::from_bits(number(digits)? as u32)))).collect(),
+        (_, Some(long)) => long.map(|digits| Some(f64::from_bits(number(digits)?))).collect(),
+        _ => None,
+    };
+    found.ok_or_else(|| failed("a text is no vector: an array of numbers is one".to_owned()))
 }
 
 fn floats(arguments: &[ColumnarValue], rows: usize) -> DfResult<ColumnarValue> {
@@ -243,10 +260,14 @@ mod tests {
 
     #[test]
     fn packed_vectors_are_what_was_packed() {
-        let numbers = [1.0, f64::NAN, -0.0, f64::MIN_POSITIVE, f64::NEG_INFINITY];
         let bits = |numbers: &[f64]| numbers.iter().map(|number| number.to_bits()).collect::<Vec<_>>();
-        assert_eq!(bits(&unpacked(&packed(&numbers)).unwrap_or_default()), bits(&numbers));
-        assert!(unpacked("doubles:é").is_err() && unpacked("[1, 2]").is_err());
+        for numbers in
+            [&[1.0, f64::NAN, -0.0, f64::MIN_POSITIVE, f64::NEG_INFINITY][..], &[0.5, -0.0, f64::INFINITY], &[0.1], &[]]
+        {
+            assert_eq!(bits(&unpacked(&packed(numbers)).unwrap_or_default()), bits(numbers));
+        }
+        assert!(packed(&[0.5; 100]).len() < packed(&[0.1; 100]).len());
+        assert!(unpacked("doubles:é").is_err() && unpacked("floats:    ").is_err() && unpacked("[1, 2]").is_err());
     }
 
     #[test]

@@ -82,8 +82,11 @@ impl Near {
             let asked = (self.metric, &self.query);
             let mut found = self.index.candidates(table, &covered, next, asked, self.threads).await?;
             looked += found.len();
-            found.sort_unstable_by(|a, b| a.0.total_cmp(&b.0).then(a.1.cmp(&b.1)));
-            found.dedup();
+            if reader.scan.filters.is_empty() {
+                nearest(&mut found, wanted);
+            } else {
+                sort(&mut found);
+            }
             best.extend(passing(reader, found, wanted).await?);
             start += next.len();
             // A filter that keeps few rows costs less before the distances than after them.
@@ -96,8 +99,7 @@ impl Near {
             // Rows without a vector may belong to the answer, and no index has them.
             return Ok(Found { rows: Vec::new(), covered: vec![false; covered.len()] });
         }
-        best.sort_unstable_by(|a, b| a.0.total_cmp(&b.0).then(a.1.cmp(&b.1)));
-        best.dedup();
+        sort(&mut best);
         best.truncate(wanted);
         Ok(Found { rows: best.into_iter().map(|(_, row)| row).collect(), covered })
     }
@@ -105,6 +107,32 @@ impl Near {
 
 /// A table with more rows than this many times what is left of it is not searched but looked through.
 const FEW: u64 = 16;
+
+/// Nearest first, each row once.
+fn sort(found: &mut Vec<Candidate>) {
+    found.sort_unstable_by(order);
+    found.dedup();
+}
+
+fn order(a: &Candidate, b: &Candidate) -> std::cmp::Ordering {
+    a.0.total_cmp(&b.0).then(a.1.cmp(&b.1))
+}
+
+/// Leaves the `wanted` nearest rows, nearest first, each once.
+fn nearest(found: &mut Vec<Candidate>, wanted: usize) {
+    if wanted > 0 && found.len() > wanted {
+        let (near, _, _) = found.select_nth_unstable_by(wanted, order);
+        let mut near = near.to_vec();
+        sort(&mut near);
+        if near.len() == wanted {
+            *found = near;
+            return;
+        }
+    }
+    // An index that was merged may have a row twice.
+    sort(found);
+    found.truncate(wanted);
+}
 
 /// The nearest of some rows, nearest first, that a scan's filters keep: as many as are wanted.
 async fn passing(reader: &Reader, found: Vec<Candidate>, wanted: usize) -> Result<Vec<Candidate>> {
@@ -135,4 +163,24 @@ fn constant(expr: &Arc<dyn PhysicalExpr>) -> Option<Arc<[f32]>> {
     let ColumnarValue::Scalar(value) = expr.evaluate(&empty).ok()? else { return None };
     let values = vector::numbers_of(&value)?;
     Some(values.as_primitive::<Float32Type>().values().iter().copied().collect())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_nearest_are_those_of_a_whole_sort() {
+        for twice in [1, 7] {
+            let found: Vec<Candidate> =
+                (0..500_u64).map(|row| (((row / twice * 193) % 71) as f64, row / twice)).collect();
+            for wanted in [0, 1, 10, 70, 499, 500, 600] {
+                let (mut whole, mut some) = (found.clone(), found.clone());
+                sort(&mut whole);
+                whole.truncate(wanted);
+                nearest(&mut some, wanted);
+                assert_eq!(some, whole, "{wanted} of rows that are there {twice} times");
+            }
+        }
+    }
 }

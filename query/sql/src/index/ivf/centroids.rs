@@ -6,6 +6,8 @@ use rayon::prelude::*;
 
 /// Times that centroids move.
 const ROUNDS: usize = 8;
+/// Rounds after which small cells split large ones; the others only settle.
+const SPREADING: usize = 6;
 /// Vectors that are compared with all centroids at once.
 const BLOCK: usize = 512;
 
@@ -29,7 +31,7 @@ impl Centroids {
         let row = |row: usize| &vectors[row * length..(row + 1) * length];
         let first = sample(&mut chance, rows, cells.min(rows));
         let mut centroids = Self::new(first.iter().flat_map(row).copied().collect(), length);
-        for _ in 0..ROUNDS {
+        for round in 0..ROUNDS {
             let nearest = centroids.nearest(vectors);
             let cells = centroids.len();
             let (mut sums, mut counts) = (vec![0_f32; cells * length], vec![0_u32; cells]);
@@ -38,18 +40,46 @@ impl Centroids {
                 sum.iter_mut().zip(vector).for_each(|(sum, value)| *sum += value);
                 counts[*cell as usize] += 1;
             }
-            for (cell, count) in counts.into_iter().enumerate() {
+            for (cell, count) in counts.iter().enumerate() {
                 let sum = &mut sums[cell * length..][..length];
-                if count == 0 {
+                if *count == 0 {
                     // Nobody is near: begin anew somewhere else.
                     sum.copy_from_slice(row(sample(&mut chance, rows, 1).index(0)));
                 } else {
-                    sum.iter_mut().for_each(|value| *value /= count as f32);
+                    sum.iter_mut().for_each(|value| *value /= *count as f32);
                 }
             }
             centroids.values = sums;
+            if round < SPREADING {
+                centroids.spread(vectors, &nearest, &counts);
+            }
         }
         centroids
+    }
+
+    /// Lets centroids of small cells split large ones. Where vectors lie in groups, a random beginning gives some groups several
+    /// centroids and others one among many, which no later round changes: a search would look through these large cells again and again.
+    fn spread(&mut self, vectors: &[f32], nearest: &[i32], counts: &[u32]) {
+        let mut members = vec![0; counts.len()];
+        for (row, cell) in nearest.iter().enumerate() {
+            members[*cell as usize] = row;
+        }
+        let mut order: Vec<usize> = (0..counts.len()).collect();
+        order.sort_by_key(|cell| counts[*cell]);
+        let of_shares = |cell: usize| counts[cell] as f32 * counts.len() as f32 / nearest.len() as f32;
+        for (small, large) in order.iter().copied().zip(order.iter().copied().rev()) {
+            if of_shares(small) >= 0.5 || of_shares(large) <= 2.0 {
+                break;
+            }
+            // Either side of the middle, on the line to one of the members: those of its group go with it.
+            let member = &vectors[members[large] * self.length..][..self.length];
+            for (at, value) in member.iter().enumerate() {
+                let middle = self.values[large * self.length + at];
+                let step = 0.1 * (value - middle);
+                self.values[small * self.length + at] = middle + step;
+                self.values[large * self.length + at] = middle - step;
+            }
+        }
     }
 
     pub(super) fn len(&self) -> usize {
@@ -112,6 +142,26 @@ mod tests {
             let found = centroids.iter().nth(cell as usize).map(|centroid| distance(vector, centroid));
             assert!(found.is_some_and(|found| found <= plain + 1e-4), "{found:?} {plain}");
         }
+    }
+
+    #[test]
+    fn groups_have_cells_of_about_their_size() {
+        let (length, groups, each) = (256, 200, 20);
+        let mut chance = StdRng::seed_from_u64(11);
+        let mut numbers = |count: usize| -> Vec<f32> {
+            use rand::RngExt as _;
+            (0..count).map(|_| chance.random_range(-1.0..1.0)).collect()
+        };
+        let middles = numbers(groups * length);
+        let noise = numbers(groups * each * length);
+        let place = |at: usize| middles[at / length % groups * length + at % length];
+        let vectors: Vec<f32> = noise.iter().enumerate().map(|(at, noise)| place(at) + noise).collect();
+        let centroids = Centroids::train(&vectors, length, groups, 7);
+        let mut sizes = vec![0; groups];
+        centroids.nearest(&vectors).iter().for_each(|cell| sizes[*cell as usize] += 1);
+        let largest = sizes.iter().max().copied().unwrap_or_default();
+        // Without that the largest has more than five times its share.
+        assert!(largest <= 3 * each, "{sizes:?}");
     }
 
     #[test]

@@ -157,7 +157,7 @@ impl Vectors {
         let centroids = &self.directory().await?.centroids;
         let mut cells: Vec<(f64, i32)> =
             centroids.iter().zip(0..).map(|(centroid, cell)| (metric.distance(query, centroid), cell)).collect();
-        cells.sort_by(|a, b| a.0.total_cmp(&b.0));
+        cells.sort_unstable_by(|a, b| a.0.total_cmp(&b.0).then(a.1.cmp(&b.1)));
         Ok(cells.into_iter().map(|(_, cell)| cell).collect())
     }
 
