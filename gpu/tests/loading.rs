@@ -101,6 +101,20 @@ fn rows_of_every_kind_come_from_a_store_as_the_host_has_them() {
 }
 
 #[test]
+fn rows_that_are_kept_in_memory_come_as_the_host_has_them_in_every_epoch() {
+    let mock = Mock::start();
+    mock.set(Setting::DelayUs, 300);
+    let storage = memory();
+    Model::random(columns(), 150, 5).write(storage.clone(), 3);
+    for (options, host_cache) in options().into_iter().zip([1 << 30, 60_000, 1 << 30]) {
+        let expected = epochs(storage.clone(), &options, HostDevice::new(2).unwrap(), 3);
+        let device = CudaLoaderDevice::open(0, mock.options()).unwrap();
+        let options = LoaderOptions { host_cache, ..options };
+        assert_eq!(epochs(storage.clone(), &options, device, 3), expected, "{:?}", options.shuffle);
+    }
+}
+
+#[test]
 fn rows_come_right_where_registration_is_refused() {
     let mock = Mock::start();
     mock.set(Setting::RefuseRegistration, 1);

@@ -47,8 +47,8 @@ impl Ledger {
         self.peak.load(Ordering::Relaxed)
     }
 
-    #[cfg(test)]
-    fn used(&self) -> u64 {
+    /// Bytes that are held.
+    pub(crate) fn used(&self) -> u64 {
         self.used.load(Ordering::SeqCst)
     }
 }

@@ -17,7 +17,7 @@ use budget::Memory;
 use crate::{
     Batch, BatchField, Error, Fault, LoaderOptions, Pixels, Result, State, Stats,
     device::Device,
-    engine::{Epoch, Job, JobColumn, Sources, foresight, group},
+    engine::{Epoch, Job, JobColumn, Kept, Sources, foresight, group},
     order::{Course, Grain, Key, Mixture, Order, Shard, Shuffle, Stop, Window},
 };
 
@@ -32,6 +32,8 @@ pub struct Loader {
     columns: Vec<JobColumn>,
     options: LoaderOptions,
     device: Arc<dyn Device>,
+    /// What is kept from one epoch to the next.
+    kept: Option<Arc<Kept>>,
     /// The epoch and the position in it that the next iteration starts at.
     next: Mutex<(u64, u64)>,
     memory: Memory,
@@ -158,6 +160,7 @@ impl Loader {
             sources: Sources::new(sources),
             mix,
             columns,
+            kept: Kept::new(options.host_cache),
             options,
             device,
         };
@@ -344,6 +347,7 @@ impl Loader {
             shard,
             options: self.options.clone(),
             device: self.device.clone(),
+            kept: self.kept.clone(),
             arena_bytes: self.memory.arena_bytes,
             run_rows: self.memory.run_rows,
             faults_allowed: self.options.faults.allowed(shard.delivered()),
@@ -484,7 +488,7 @@ impl Batches {
         let stats = self.epoch.shared.counters.snapshot(names, self.epoch.shared.ledger.peak());
         let (faults, planned, in_flight) = self.epoch.shared.depths();
         let ready = self.epoch.batches().map_or(0, crossbeam_channel::Receiver::len);
-        Stats { faults, planned, in_flight, ready, ..stats }
+        Stats { faults, planned, in_flight, ready, kept_bytes: self.epoch.kept_bytes(), ..stats }
     }
 
     /// The epoch, and how many samples of it all ranks together have delivered once each has taken as many batches as this one:

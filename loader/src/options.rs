@@ -54,6 +54,9 @@ pub struct LoaderOptions {
     pub io_concurrency: usize,
     /// Bytes of memory for fetched rows and prefetched batches. Mapped files don't count.
     pub memory_budget: u64,
+    /// Bytes of fetched or decoded rows that are kept for the epochs to come, in memory that the device gathers from, on top of
+    /// `memory_budget`; 0 for none. What came first stays. Mapped files don't need it.
+    pub host_cache: u64,
     /// When blocks of mapped local files are checked.
     pub verify: Verify,
     /// What happens to rows that are damaged.
@@ -101,6 +104,7 @@ impl Default for LoaderOptions {
             threads: 0,
             io_concurrency: 64,
             memory_budget: 4 << 30,
+            host_cache: 0,
             verify: Verify::First,
             faults: FaultPolicy::default(),
             stall_timeout: Duration::from_secs(120),

@@ -53,6 +53,8 @@ pub struct Stats {
     pub gathering: Duration,
     /// The most bytes of fetched rows held at once.
     pub peak_bytes: u64,
+    /// Bytes of rows that are kept for the epochs to come.
+    pub kept_bytes: u64,
     /// How each column's rows come: its name and its route.
     pub routes: Vec<(String, Route)>,
 }

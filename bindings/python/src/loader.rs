@@ -201,7 +201,7 @@ fn tail(name: &str) -> Result<Tail> {
 #[pymethods]
 impl Loader {
     #[new]
-    #[pyo3(signature = (sources, *, columns, batch_size, shuffle, seed, rank, world_size, tail, transforms, verify, on_fault, decode, mix=None, sampling=None, sample_seeds=false, max_faults=None, max_fault_rate=None, stall_timeout=None, num_workers=None, prefetch_factor=None, memory_budget=None, device=None, device_cache=None, copied=false, group_bytes=0))]
+    #[pyo3(signature = (sources, *, columns, batch_size, shuffle, seed, rank, world_size, tail, transforms, verify, on_fault, decode, mix=None, sampling=None, sample_seeds=false, max_faults=None, max_fault_rate=None, stall_timeout=None, num_workers=None, prefetch_factor=None, memory_budget=None, host_cache=None, device=None, device_cache=None, copied=false, group_bytes=0))]
     #[allow(clippy::too_many_arguments, reason = "they are Python's keyword arguments")]
     fn new(
         py: Python<'_>,
@@ -226,6 +226,7 @@ impl Loader {
         num_workers: Option<usize>,
         prefetch_factor: Option<usize>,
         memory_budget: Option<u64>,
+        host_cache: Option<u64>,
         device: Option<u32>,
         device_cache: Option<u64>,
         copied: bool,
@@ -258,6 +259,7 @@ impl Loader {
         }
         options.prefetch = prefetch_factor.unwrap_or(options.prefetch);
         options.memory_budget = memory_budget.unwrap_or(options.memory_budget);
+        options.host_cache = host_cache.unwrap_or(0);
         options.group_bytes = group_bytes;
         let copy_threads = num_workers.unwrap_or(0);
         let mix = match mix {

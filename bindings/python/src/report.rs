@@ -30,6 +30,7 @@ pub(crate) fn stats(py: Python<'_>, stats: Stats) -> Result<Bound<'_, PyDict>> {
     dict.set_item("ready", stats.ready)?;
     dict.set_item("gathering", stats.gathering.as_secs_f64())?;
     dict.set_item("peak_bytes", stats.peak_bytes)?;
+    dict.set_item("kept_bytes", stats.kept_bytes)?;
     let routes = PyDict::new(py);
     for (column, route) in stats.routes {
         routes.set_item(column, route.name())?;

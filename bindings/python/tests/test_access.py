@@ -73,6 +73,24 @@ def test_a_lake_on_a_web_server_is_read_and_never_written(site: tuple[str, Path]
         fb.open(f"{url}/no-such-lake")
 
 
+def test_what_a_loader_keeps_in_memory_is_not_fetched_again(site: tuple[str, Path]) -> None:
+    url, folder = site
+    pixels = images(40)
+    with fb.create(folder / "lake", {"image": "uint8[3,16,16]", "id": "int64"}) as made:
+        made.append({"image": pixels, "id": np.arange(40)})
+        made.commit("some")
+    loader = fb.open(f"{url}/lake").numpy(batch_size=16, shuffle=True, host_cache="1MiB")
+    for epoch in range(3):
+        loader.set_epoch(epoch)
+        for batch in loader:
+            assert (batch["image"] == pixels[batch["id"]]).all()
+        stats = loader.stats()
+        assert stats["kept_bytes"] == 40 * (3 * 16 * 16 + 8)
+        assert (stats["fetched"] > 0) == (epoch == 0)
+    with pytest.raises(fb.ArgumentError, match="host_cache"):
+        fb.open(f"{url}/lake").numpy(batch_size=16, host_cache="much")
+
+
 def test_a_loader_says_what_its_storage_did(site: tuple[str, Path]) -> None:
     url, folder = site
     with fb.create(folder / "lake", {"image": "uint8[3,16,16]", "id": "int64"}) as made:

@@ -11,7 +11,7 @@ use crate::{Error, Result};
 /// Where a block arrives.
 #[derive(Debug)]
 pub(crate) struct Slot {
-    content: OnceLock<Result<Block, Failure>>,
+    content: OnceLock<Result<Arc<Block>, Failure>>,
     /// The request that brings it, for those who wait.
     request: Arc<str>,
 }
@@ -47,6 +47,11 @@ impl Slot {
         Arc::new(Self { content: OnceLock::new(), request })
     }
 
+    /// Where a block is already.
+    pub(crate) fn holding(block: Arc<Block>) -> Arc<Self> {
+        Arc::new(Self { content: Ok(block).into(), request: "".into() })
+    }
+
     /// The block, `None` while it is on its way.
     pub(crate) fn get(&self) -> Result<Option<&Block>, Failure> {
         match self.content.get() {
@@ -56,7 +61,7 @@ impl Slot {
         }
     }
 
-    pub(crate) fn arrive(&self, block: Block) {
+    pub(crate) fn arrive(&self, block: Arc<Block>) {
         self.content.get_or_init(|| Ok(block));
     }
 

@@ -320,6 +320,15 @@ impl Feeder {
         for (column, atoms) in needs.into_iter().enumerate() {
             let uses = atoms.len();
             let mut missing: Vec<Atom> = atoms.into_iter().filter(|atom| self.cache.announce(atom)).collect();
+            if let Some(kept) = &self.job.kept {
+                missing.retain(|atom| match kept.get(&atom.key) {
+                    Some(block) => {
+                        self.cache.requested(&atom.key, Slot::holding(block));
+                        false
+                    }
+                    None => true,
+                });
+            }
             if self.foreseen.is_none() {
                 self.shared.counters.blocks(missing.len(), uses - missing.len());
             }
@@ -340,7 +349,10 @@ impl Feeder {
             return Some(true);
         }
         let mut known = HashSet::new();
-        let missing = needs.iter().flatten().filter(|atom| !self.cache.holds(&atom.key) && known.insert(atom.key));
+        let is_held = |atom: &Atom| {
+            self.cache.holds(&atom.key) || self.job.kept.as_ref().is_some_and(|kept| kept.holds(&atom.key))
+        };
+        let missing = needs.iter().flatten().filter(|atom| !is_held(atom) && known.insert(atom.key));
         let cost = missing.map(Atom::cost).sum();
         loop {
             let seen = self.shared.signal.now();

@@ -16,6 +16,7 @@ use super::{
     Job, Shared,
     atom::{Atom, Block},
     cache::{Failure, Slot},
+    kept::Kept,
 };
 use crate::{
     Error, Result,
@@ -144,7 +145,7 @@ impl Extent {
                     bad.extend(this.decode(part, stored.as_deref(), buffer.bytes_mut())?);
                     buffers.push(buffer);
                 }
-                Ok(this.hand_over(buffers, bad))
+                Ok(this.hand_over(buffers, bad, job.kept.as_deref()))
             };
             tokio::task::spawn_blocking(work).await.unwrap_or(Err(Error::Died { thread: "decoder" }))?
         };
@@ -184,7 +185,8 @@ impl Extent {
         shared.counters.fetched.fetch_add(stored.len() as u64, Ordering::Relaxed);
         self.decode_atom(atom, &stored, buffer.bytes_mut())?;
         let region = Arc::new(ArenaRegion { buffer, _reservation: shared.ledger.overdraw(atom.raw) });
-        self.check(atom, slot, &region, 0)
+        slot.arrive(self.check(atom, &region, 0)?);
+        Ok(())
     }
 
     fn decode_atom(&self, atom: &Atom, stored: &[u8], here: &mut [u8]) -> Result<()> {
@@ -197,13 +199,12 @@ impl Extent {
         Ok(())
     }
 
-    /// Checks what lies in a region, and hands it to those who wait for it.
-    fn check(&self, atom: &Atom, slot: &Slot, region: &Arc<ArenaRegion>, start: usize) -> Result<()> {
+    /// Checks what lies in a region.
+    fn check(&self, atom: &Atom, region: &Arc<ArenaRegion>, start: usize) -> Result<Arc<Block>> {
         let bytes = &region.buffer().bytes()[start..start + atom.raw as usize];
         let content = atom.content(&self.file, self.position, bytes);
         let content = content.map_err(|source| self.error(&atom.rows, source))?;
-        slot.arrive(Block::new(atom, region.clone(), start, content));
-        Ok(())
+        Ok(Arc::new(Block::new(atom, region.clone(), start, content)))
     }
 
     /// Decodes the atoms of a part one behind the other; without `stored`, from the mapped file. Gives those that can't be.
@@ -234,19 +235,30 @@ impl Extent {
     }
 
     /// Checks what lies in the buffers, one for each part, and hands it to those who wait for it, but for the atoms that
-    /// `undecoded` names. Gives all that are bad.
-    fn hand_over(&self, buffers: Vec<Box<dyn ArenaBuffer>>, undecoded: Vec<Bad>) -> Vec<Bad> {
+    /// `undecoded` names. What there is room for is kept. Gives all that are bad.
+    fn hand_over(&self, buffers: Vec<Box<dyn ArenaBuffer>>, undecoded: Vec<Bad>, kept: Option<&Kept>) -> Vec<Bad> {
         let mut bad = undecoded;
         let known = bad.len();
         let mut reservation = self.reservation.lock().unwrap_or_else(PoisonError::into_inner);
         for ((number, part), buffer) in self.parts.iter().enumerate().zip(buffers) {
-            let _reservation = reservation.split(buffer.bytes().len() as u64);
+            let bytes = buffer.bytes().len() as u64;
+            let held = reservation.split(bytes);
+            let (keeper, _reservation) = match kept.and_then(|kept| Some((kept, kept.reserve(bytes)?))) {
+                Some((kept, room)) => (Some(kept), room),
+                None => (None, held),
+            };
             let region = Arc::new(ArenaRegion { buffer, _reservation });
             let mut start = 0;
             for (place, (atom, slot)) in part.iter().enumerate() {
                 let here = (number, place);
-                if !bad[..known].contains(&here) && self.check(atom, slot, &region, start).is_err() {
-                    bad.push(here);
+                if !bad[..known].contains(&here) {
+                    match self.check(atom, &region, start) {
+                        Ok(block) => {
+                            keeper.into_iter().for_each(|kept| kept.put(atom.key, block.clone()));
+                            slot.arrive(block);
+                        }
+                        Err(_) => bad.push(here),
+                    }
                 }
                 start += atom.raw as usize;
             }

@@ -22,11 +22,13 @@ mod feeder;
 mod fetch;
 pub(crate) mod foresight;
 mod join;
+mod kept;
 mod mend;
 mod pixels;
 mod sources;
 mod turn;
 
+pub(crate) use kept::Kept;
 pub(crate) use sources::Sources;
 
 use std::{
@@ -66,6 +68,8 @@ pub(crate) struct Job {
     pub(crate) arena_bytes: u64,
     /// The rows of a run that is fetched at once, if memory is expected to hold all that is fetched.
     pub(crate) run_rows: Option<u64>,
+    /// What is kept from one epoch to the next.
+    pub(crate) kept: Option<Arc<Kept>>,
     /// How many faulty rows are put up with.
     pub(crate) faults_allowed: u64,
     /// How many batches are built as one; `None` if one alone is more than the device asks for at once.
@@ -185,6 +189,7 @@ impl Shared {
 #[derive(Debug)]
 pub(crate) struct Epoch {
     pub(crate) shared: Arc<Shared>,
+    kept: Option<Arc<Kept>>,
     batches: Option<Receiver<Result<Batch>>>,
     threads: Vec<JoinHandle<()>>,
     process: u32,
@@ -215,8 +220,13 @@ impl Epoch {
         let window = if job.group.is_some() { concurrency } else { concurrency.min(job.options.prefetch) };
         let builders = job.device.planners().max(window);
         let (batch_sender, batches) = bounded(job.options.prefetch.saturating_sub(window));
-        let mut epoch =
-            Self { shared: shared.clone(), batches: Some(batches), threads: Vec::new(), process: std::process::id() };
+        let mut epoch = Self {
+            shared: shared.clone(),
+            kept: job.kept.clone(),
+            batches: Some(batches),
+            threads: Vec::new(),
+            process: std::process::id(),
+        };
         if let Some(next) = next {
             let (now, shared, runtime) = (job.clone(), shared.clone(), runtime.clone());
             epoch.spawn("foresight", move || foresight::announce(&now, &Arc::new(next), &shared, &runtime))?;
@@ -241,6 +251,11 @@ impl Epoch {
     /// Whether this is the process that the threads are in.
     pub(crate) fn is_here(&self) -> bool {
         self.process == std::process::id()
+    }
+
+    /// The bytes that are kept for the epochs to come.
+    pub(crate) fn kept_bytes(&self) -> u64 {
+        self.kept.as_ref().map_or(0, |kept| kept.bytes())
     }
 
     pub(crate) fn batches(&self) -> Option<&Receiver<Result<Batch>>> {

@@ -245,3 +245,37 @@ fn requests_in_flight_stay_within_their_limit_and_memory_within_its_budget() {
     batches.by_ref().for_each(|batch| model.assert_batch(&batch.unwrap()));
     assert!(batches.stats().peak_bytes <= 800_000, "{:?}", batches.stats());
 }
+
+#[test]
+fn what_is_kept_is_not_fetched_again_and_what_does_not_fit_is() {
+    let model = Model::random(columns(), 500, 2);
+    let (store, storage) = store(&model, Duration::ZERO);
+    let table = table(storage);
+    let epochs = |host_cache: u64, shuffle: Shuffle| {
+        let options = LoaderOptions { batch_size: 16, shuffle, host_cache, ..LoaderOptions::default() };
+        let loader = loader(&table, options);
+        let epoch = |_| {
+            store.clear();
+            let mut batches = loader.iter().unwrap();
+            batches.by_ref().for_each(|batch| model.assert_batch(&batch.unwrap()));
+            let stats = batches.stats();
+            assert!(stats.kept_bytes <= host_cache, "{stats:?}");
+            (stats.fetched, stats.kept_bytes, reads(&store).len())
+        };
+        (0..3).map(epoch).collect::<Vec<_>>()
+    };
+    for shuffle in [Shuffle::Off, Shuffle::Global, window(4, 2)] {
+        let none = epochs(0, shuffle);
+        let all = none[0].0;
+        assert!(none.iter().all(|(fetched, kept, _)| (*fetched, *kept) == (all, 0)), "{none:?}");
+        // Decoded rows may take more than stored ones.
+        let whole = epochs(4 * all, shuffle);
+        assert_eq!(whole[0].0, all, "{shuffle:?}");
+        assert!(
+            whole[1..].iter().all(|(fetched, kept, reads)| (*fetched, *reads) == (0, 0) && *kept >= all),
+            "{whole:?}"
+        );
+        let half = epochs(whole[2].1 / 2, shuffle);
+        assert!(half[1..].iter().all(|(fetched, ..)| *fetched > all / 3 && *fetched < all * 2 / 3), "{all}: {half:?}");
+    }
+}

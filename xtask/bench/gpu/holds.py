@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import faulthandler
 import gc
 import os
 import shutil
@@ -23,6 +24,8 @@ import forebay as fb
 BATCH = 256
 #: Clock cycles that keep a stream busy for some milliseconds.
 LONG = 5_000_000
+#: What takes so many seconds hangs: the process says where, and ends.
+HANGS = 60
 
 
 def expect(condition: object, what: str = "it isn't so") -> None:
@@ -346,6 +349,7 @@ def run(bench: Any) -> None:
     lake.make()
     for hold in ALL:
         name = hold.__name__.replace("_", " ")
+        faulthandler.dump_traceback_later(HANGS, exit=True)
         try:
             hold(lake, lambda **options: bench.loader(lake, **options))
             bench.report.rate(f"holds: {name}", 1, "", 1, bar=1)
@@ -354,3 +358,5 @@ def run(bench: Any) -> None:
         except Exception as error:  # noqa: BLE001  (the others are still to be tried)
             bench.report.rate(f"holds: {name}", 0, "", 1, bar=1)
             bench.report.say(f"   {name}: {type(error).__name__}: {error}")
+        finally:
+            faulthandler.cancel_dump_traceback_later()

@@ -174,6 +174,15 @@ def arena(bench: Bench, lake: Lake) -> None:
             bench.report.cost("  cores busy", statistics.median(one.cores for one in took), "cores", None)
             bench.report.say(f"   {stats['device']['columns']['image']}")
             check(loader, remote)
+        loader = bench.loader(remote, shuffle="global", memory_budget=remote.bytes // 3, host_cache=2 * remote.bytes)
+        for number in range(2):
+            epoch(loader, number)
+        took = [epoch(loader, number)[1] for number in range(2, 2 + EPOCHS)]
+        rate = remote.bytes / statistics.median(one.seconds for one in took)
+        bench.report.rate("images, fetched before and kept in host memory, shuffle='global'", rate / 1e9, "GB/s", bench.link / 1e9)
+        bench.report.cost("  cores busy", statistics.median(one.cores for one in took), "cores", None)
+        bench.report.say(f"   {loader.stats()['kept_bytes']:,} bytes kept, {loader.stats()['fetched']:,} fetched in the last epoch")
+        check(loader, remote)
 
 
 @contextmanager

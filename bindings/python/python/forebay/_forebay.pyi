@@ -149,6 +149,7 @@ class Loader:
         num_workers: int | None = None,
         prefetch_factor: int | None = None,
         memory_budget: int | None = None,
+        host_cache: int | None = None,
         device: int | None = None,
         device_cache: int | None = None,
         copied: bool = False,

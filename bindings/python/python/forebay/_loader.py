@@ -6,7 +6,6 @@ import hashlib
 import json
 import operator
 import weakref
-from collections import deque
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING, Any, Union
 
@@ -14,7 +13,7 @@ from . import _forebay, transforms as _transforms
 from ._errors import AgreementError, ArgumentError, DTypeError, Error, StateError
 from ._ragged import Ragged
 from ._rows import View, _column
-from ._stages import Stages
+from ._stages import Source, Stages
 from ._schema import Column
 
 if TYPE_CHECKING:
@@ -169,6 +168,7 @@ class Loader:
         drop_last: bool = False,
         pad_last: bool = False,
         memory_budget: int | str | None = None,
+        host_cache: int | str | None = None,
         verify: str = "first",
         on_fault: str = "fail",
         max_faults: int | None = None,
@@ -238,6 +238,7 @@ class Loader:
             "max_fault_rate": None if max_fault_rate is None else float(max_fault_rate),
             "stall_timeout": None if stall_timeout is None else float(stall_timeout),
             "memory_budget": None if memory_budget is None else parse_bytes("memory_budget", memory_budget),
+            "host_cache": None if host_cache is None else parse_bytes("host_cache", host_cache),
             "device": device,
             "device_cache": None if device_cache is None else parse_bytes("device_cache", device_cache),
             "copied": copied,
@@ -383,7 +384,7 @@ class Loader:
         (``waits``) and long (``waited``, seconds) the consumer waited, and for what: ``waited_for_plans`` (files to open, memory),
         ``waited_for_blocks``, ``waited_for_device``. How long the planning waited, ``short_of_memory`` or far enough ``ahead``. How deep
         the queues are: batches ``planned``, requests ``in_flight``, batches ``ready``. ``gathering`` (seconds), ``peak_bytes`` of
-        fetched rows held at once; ``routes``: how each column's rows come ("mapped", "fetched" or "decoded").
+        fetched rows held at once, ``kept_bytes`` of those that ``host_cache`` keeps; ``routes``: how each column's rows come ("mapped", "fetched" or "decoded").
         ``storage`` says by URL what each storage has read in this process so far, for all its readers: ``requests``, ``bytes``,
         ``retries``, answers that ``throttled``, ``timeouts``, second requests (``hedges``, ``hedges_won``, ``hedged_bytes``), requests
         that ``fell_back`` to a mirror, how many may be and are in flight (``limit``, ``in_flight``), the ``pace`` in requests a second
@@ -485,22 +486,20 @@ class _Batches(Iterator[dict[str, Any]]):
         self._loader = loader
         self._epoch = loader._epoch
         position, batches = loader._start
-        self._native: _forebay.Batches | None = loader._native.iter(self._epoch, position)
+        self._source = Source(loader, loader._native.iter(self._epoch, position))
         loader._progress = start = (loader._epoch, position, batches)
         loader._start = (0, 0)
-        #: Batches that came with the last one and are still to be handed on.
-        self._rest: deque[tuple[tuple[Any, ...], tuple[int, int, int]]] = deque()
         #: Whether nothing is done to a batch once it is made.
         self._plain = loader._stages.plain
-        self._pipe = loader._stages.pipe(self._take, self._make, start, loader._options["seed"])
+        self._pipe = loader._stages.pipe(self._source.take, self._source.make, start, loader._options["seed"])
 
     def __next__(self) -> dict[str, Any]:
-        if self._native is None:
+        if self._source.native is None:
             raise StopIteration
         try:
-            if self._plain and self._rest:
+            if self._plain and self._source.rest:
                 # There may be a hundred thousand of these a second.
-                part, progress = self._rest.popleft()
+                part, progress = self._source.rest.popleft()
                 made = self._loader._part(*part), progress
             else:
                 made = self._pipe.next()
@@ -520,24 +519,6 @@ class _Batches(Iterator[dict[str, Any]]):
             self._loader._progress = progress
         return batch
 
-    def _take(self) -> tuple[Any, tuple[int, int, int]] | None:
-        """The next native batch, or one that was part of a group, and what was delivered with it."""
-        if self._rest:
-            return self._rest.popleft()
-        native = self._native
-        taken = None if native is None else native.next()
-        if taken is None:
-            return None
-        columns, progress = taken
-        if len(progress) == 1:
-            return columns, (*progress[0], 0)
-        self._rest.extend((batch, (*at, 0)) for batch, at in zip(self._loader._split(columns), progress))
-        return self._rest.popleft()
-
-    def _make(self, taken: Any) -> dict[str, Any]:
-        """What was taken as what the consumer gets."""
-        return self._loader._part(*taken) if isinstance(taken, tuple) else self._loader._batch(taken)
-
     def _is_newest(self) -> bool:
         """Whether the loader's state is that of this iteration."""
         current = self._loader._current
@@ -549,23 +530,25 @@ class _Batches(Iterator[dict[str, Any]]):
 
     def close(self) -> None:
         """Stops early."""
-        native = self._native
+        native = self._source.native
         if native is not None:
-            self._native = None
-            self._rest.clear()
+            self._source.native = None
+            self._source.rest.clear()
             self._pipe.close()
             last = native.close()
             if last is not None:
                 self._loader._last, self._loader._last_faults = last
 
     def _faults(self) -> list[dict[str, Any]]:
-        return self._loader._last_faults if self._native is None else self._native.faults()
+        native = self._source.native
+        return self._loader._last_faults if native is None else native.faults()
 
     def _stats(self) -> dict[str, Any]:
-        return self._loader._last if self._native is None else self._native.stats()
+        native = self._source.native
+        return self._loader._last if native is None else native.stats()
 
     def __del__(self) -> None:
-        if getattr(self, "_native", None) is not None:
+        if hasattr(self, "_pipe"):
             self.close()
 
 

@@ -169,6 +169,7 @@ class Rows:
         drop_last: bool = False,
         pad_last: bool = False,
         memory_budget: int | str | None = None,
+        host_cache: int | str | None = None,
         verify: str = "first",
         on_fault: str = "fail",
         max_faults: int | None = None,
@@ -225,6 +226,10 @@ class Rows:
             the last batch is shorter. Masked rows are zeros, empty or null, and 0 in the batch's ``sample_weight``, float32 [rows].
         memory_budget : int or str, optional
             Bytes that the loader may hold (``2 << 30`` or ``"2GiB"``); mapped files don't count.
+        host_cache : int or str, optional
+            Bytes of fetched or decoded rows that this loader keeps for its next epochs, on top of ``memory_budget``, in memory that
+            batches are gathered from as from a mapped file (with a CUDA device, in registered memory). Who came first stays.
+            ``stats()["kept_bytes"]`` says how many there are.
         verify : "first", "always" or "never"
             When the checksums of mapped local files are checked: once a process, at every use, or not at all. What comes over a
             network or is compressed always is.
@@ -280,17 +285,17 @@ class Rows:
         if batch_size is None:
             given = (
                 shuffle, decode, transforms, seed, num_workers, prefetch_factor, distributed, rank, world_size, data_group, drop_last, pad_last,
-                memory_budget, verify, on_fault, sample_seeds, max_faults, max_fault_rate, stall_timeout, digest, device, device_cache,
+                memory_budget, host_cache, verify, on_fault, sample_seeds, max_faults, max_fault_rate, stall_timeout, digest, device, device_cache,
                 out, epoch_length, buckets, collate, map_batches, map_threads, group_bytes,
             )  # fmt: skip
-            defaults = (False, None, None, 0, None, None, False, None, None, 1, False, False, None, "first", "fail", False, *[None] * 13)
+            defaults = (False, None, None, 0, None, None, False, None, None, 1, False, False, None, None, "first", "fail", False, *[None] * 13)
             if given != defaults:
                 raise ArgumentError("without a batch_size, pass these options to torch.utils.data.DataLoader instead")
             return TorchRows(self._view(), columns)
         return TorchLoader(
             self._view(), batch_size, shuffle=shuffle, columns=columns, decode=decode, transforms=transforms, seed=seed,
             num_workers=num_workers, prefetch_factor=prefetch_factor, distributed=distributed, rank=rank, world_size=world_size,
-            data_group=data_group, drop_last=drop_last, pad_last=pad_last, memory_budget=memory_budget, verify=verify,
+            data_group=data_group, drop_last=drop_last, pad_last=pad_last, memory_budget=memory_budget, host_cache=host_cache, verify=verify,
             on_fault=on_fault, max_faults=max_faults, max_fault_rate=max_fault_rate, stall_timeout=stall_timeout, digest=digest,
             epoch_length=epoch_length, buckets=buckets, collate=collate, map_batches=map_batches, map_threads=map_threads, sample_seeds=sample_seeds,
             device=device, device_cache=device_cache, group_bytes=group_bytes, out=out,
@@ -313,6 +318,7 @@ class Rows:
         drop_last: bool = False,
         pad_last: bool = False,
         memory_budget: int | str | None = None,
+        host_cache: int | str | None = None,
         verify: str = "first",
         on_fault: str = "fail",
         max_faults: int | None = None,
@@ -337,7 +343,7 @@ class Rows:
         return NumpyLoader(
             self._view(), batch_size, shuffle=shuffle, columns=columns, decode=decode, transforms=transforms, seed=seed,
             num_workers=num_workers, prefetch_factor=prefetch_factor, rank=rank, world_size=world_size, data_group=data_group,
-            drop_last=drop_last, pad_last=pad_last, memory_budget=memory_budget, verify=verify, on_fault=on_fault,
+            drop_last=drop_last, pad_last=pad_last, memory_budget=memory_budget, host_cache=host_cache, verify=verify, on_fault=on_fault,
             max_faults=max_faults, max_fault_rate=max_fault_rate, stall_timeout=stall_timeout, digest=digest,
             epoch_length=epoch_length, buckets=buckets, collate=collate, map_batches=map_batches, map_threads=map_threads, sample_seeds=sample_seeds,
         )  # fmt: skip

@@ -12,6 +12,8 @@ from ._errors import ArgumentError
 if TYPE_CHECKING:
     from ._buckets import Buckets, Tokens
     from ._collate import Collate
+    from ._forebay import Batches
+    from ._loader import Loader
 
 
 class Stages:
@@ -74,6 +76,35 @@ class Stages:
             return None if taken is None else (make(taken[0]), taken[1])
 
         return Pipe(Windows(self.buckets, self.collate.get(self.buckets.column), made, start, seed).next, self.apply, self.threads)
+
+
+class Source:
+    """Where batches come from. It knows nothing of the iterator over them, which so ends when it is dropped, not once garbage is collected."""
+
+    def __init__(self, loader: Loader, native: Batches) -> None:
+        self._loader = loader
+        #: None once nothing more is to come.
+        self.native: Batches | None = native
+        #: Batches that came with the last one and are still to be handed on.
+        self.rest: deque[tuple[tuple[Any, ...], tuple[int, int, int]]] = deque()
+
+    def take(self) -> tuple[Any, tuple[int, int, int]] | None:
+        """The next native batch, or one that was part of a group, and what was delivered with it."""
+        if self.rest:
+            return self.rest.popleft()
+        native = self.native
+        taken = None if native is None else native.next()
+        if taken is None:
+            return None
+        columns, progress = taken
+        if len(progress) == 1:
+            return columns, (*progress[0], 0)
+        self.rest.extend((batch, (*at, 0)) for batch, at in zip(self._loader._split(columns), progress))
+        return self.rest.popleft()
+
+    def make(self, taken: Any) -> dict[str, Any]:
+        """What was taken as what the consumer gets."""
+        return self._loader._part(*taken) if isinstance(taken, tuple) else self._loader._batch(taken)
 
 
 class Pipe:

@@ -16,7 +16,7 @@ from ._rows import View, _column
 
 
 #: Options in which ranks may differ.
-_OF_A_RANK = ("rank", "num_workers", "memory_budget", "device", "device_cache", "group_bytes", "stall_timeout", "verify")
+_OF_A_RANK = ("rank", "num_workers", "memory_budget", "host_cache", "device", "device_cache", "group_bytes", "stall_timeout", "verify")
 
 
 #: What small batches are brought together to.
