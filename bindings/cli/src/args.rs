@@ -51,8 +51,12 @@ pub(crate) enum Command {
     Revert(Revert),
     /// Show what differs between two versions
     Diff(Diff),
+    /// Read every byte and say what is lost and which commits are whole; exit code 1 if anything is lost
+    Repair(Repair),
     /// Delete what no branch, tag or pin leads to
     Gc(Gc),
+    /// Erase rows from all history, for good
+    Purge(Purge),
     /// Make a copy of a lake, with all branches and tags
     Clone(Clone),
     /// Copy a branch's commits to another lake
@@ -62,6 +66,40 @@ pub(crate) enum Command {
     /// Run SQL statements, given as an argument or on standard input; comes with the Python package forebay[sql]
     #[command(disable_help_flag = true)]
     Sql(Sql),
+}
+
+/// Arguments of `forebay repair`.
+#[derive(Debug, Args)]
+pub(crate) struct Repair {
+    #[command(flatten)]
+    pub(crate) target: Target,
+}
+
+/// Arguments of `forebay purge`.
+#[derive(Debug, Args)]
+pub(crate) struct Purge {
+    #[command(flatten)]
+    pub(crate) target: Target,
+    #[command(flatten)]
+    pub(crate) version: Version,
+    /// The table
+    #[arg(long, default_value = "main")]
+    pub(crate) table: String,
+    /// Rows, separated by commas, as the version named numbers them
+    #[arg(long, value_name = "NUMBERS", value_delimiter = ',', required_unless_present_any = ["finish", "list"])]
+    pub(crate) rows: Vec<u64>,
+    /// Why: the record keeps it
+    #[arg(long, value_name = "TEXT", required_unless_present_any = ["finish", "list"])]
+    pub(crate) reason: Option<String>,
+    /// Who: the record keeps it [default: $FOREBAY_AUTHOR, or the user's name]
+    #[arg(long, value_name = "NAME")]
+    pub(crate) author: Option<String>,
+    /// Finish purges that were stopped
+    #[arg(long, conflicts_with_all = ["rows", "reason", "list"])]
+    pub(crate) finish: bool,
+    /// Show the records of all purges
+    #[arg(long, conflicts_with_all = ["rows", "reason"])]
+    pub(crate) list: bool,
 }
 
 /// Arguments of `forebay gc`.

@@ -9,6 +9,8 @@
 //! | `merge`, `revert`, `diff` | bring branches together, undo commits, show what differs |
 //! | `clone`, `push`, `pull` | copy between lakes |
 //! | `gc` | deletes what nothing leads to |
+//! | `purge` | erases rows from all history |
+//! | `repair` | says what damage means |
 //!
 //! Results go to standard output, as text or with `--json` as one document; progress and complaints go to standard
 //! error. A failure is one line there and exit code 1; wrong usage is exit code 2.
@@ -25,6 +27,8 @@ mod lake;
 mod merge;
 mod output;
 mod progress;
+mod purge;
+mod repair;
 mod show;
 mod value;
 mod verify;
@@ -71,6 +75,8 @@ fn dispatch(command: &Command) -> Result<i32> {
         Command::Revert(args) => merge::revert(args),
         Command::Diff(args) => merge::diff(args),
         Command::Gc(args) => gc::gc(args),
+        Command::Repair(args) => repair::repair(args),
+        Command::Purge(args) => purge::purge(args),
         Command::Clone(args) => copies::clone(args),
         Command::Push(args) => copies::push(args),
         Command::Pull(args) => copies::pull(args),

@@ -98,12 +98,15 @@ pub(crate) fn of_version(error: &VersionError) -> &'static str {
         VersionError::DuplicateKey { .. } => "DataError",
         VersionError::Conflict { .. }
         | VersionError::Contention { .. }
+        | VersionError::PurgeContention { .. }
         | VersionError::OutcomeUnknown { .. }
         | VersionError::Fenced { .. }
         | VersionError::NotFastForward { .. }
         | VersionError::Collecting { .. }
         | VersionError::CalledOff { .. } => "ConflictError",
-        VersionError::Collected { .. } | VersionError::Expired { .. } => "UnknownVersionError",
+        VersionError::Collected { .. } | VersionError::Expired { .. } | VersionError::Erased { .. } => {
+            "UnknownVersionError"
+        }
         VersionError::NothingToCommit { .. } => "NothingToCommitError",
         VersionError::Object { source, .. } => match of_format(source) {
             "DataError" => "CorruptError", // A limit that bytes in the lake break, not the caller's data.

@@ -2,7 +2,10 @@
 
 use std::{sync::Mutex, time::Duration};
 
-use forebay_versioning::{CopyReport, GcOptions, GcReport, Lake, RowDiff, RowId, Snapshot};
+use forebay_format::CommitId;
+use forebay_versioning::{
+    BranchState, CopyReport, GcOptions, GcReport, Lake, Loss, PurgeReport, RowDiff, RowId, Rows, Selection, Snapshot,
+};
 use pyo3::{prelude::*, types::PyDict};
 
 use crate::{
@@ -158,6 +161,71 @@ pub(crate) fn clone_lake<'py>(
         Ok::<_, Error>(lake.clone_to(target, tell).await?.1)
     });
     counts(py, &progress.end(copied)?)
+}
+
+/// Erases rows, by their numbers, of a table at the commit that a session's reads see; without a table, finishes purges that were
+/// stopped.
+#[pyfunction]
+pub(crate) fn purge<'py>(
+    py: Python<'py>,
+    session: &Session,
+    rows: Option<(String, Vec<u64>)>,
+    reason: &str,
+    author: &str,
+) -> Result<Vec<Bound<'py, PyDict>>> {
+    let (lake, at) = (session.lake(py)?, session.seen());
+    let reports = block_on(py, || async {
+        let Some((table, rows)) = rows else { return Ok(lake.finish_purges(|_| {}).await?) };
+        let table = lake.snapshot(&at).await?.table(&table).await?;
+        let rows = Selection::new(table, Rows::List(rows.into()))?;
+        Ok::<_, Error>(vec![lake.purge(&rows, author, reason, |_| {}).await?])
+    })?;
+    let counts = |PurgeReport { rows, fragments, files, bytes, unreachable, .. }| {
+        let counts = PyDict::new(py);
+        for (name, value) in
+            [("rows", rows), ("fragments", fragments), ("files", files), ("bytes", bytes), ("unreachable", unreachable)]
+        {
+            counts.set_item(name, value)?;
+        }
+        Ok::<_, Error>(counts)
+    };
+    reports.into_iter().map(counts).collect()
+}
+
+/// The records of all purges: author, reason, microseconds since 1970, rows.
+#[pyfunction]
+pub(crate) fn purges(py: Python<'_>, session: &Session) -> Result<Vec<(String, String, i64, u64)>> {
+    let lake = session.lake(py)?;
+    let purges = block_on(py, || lake.purges())?;
+    Ok(purges.into_iter().map(|purge| (purge.author, purge.reason, purge.time, purge.rows)).collect())
+}
+
+/// What is wrong with an object: its path, and why.
+type Fault = (String, String);
+type Lost = (String, Option<String>, u64, Vec<String>);
+type State = (String, Option<String>, Option<String>, Vec<Lost>, Vec<String>, u64);
+
+/// Reads every byte: what is wrong, by object; and of each branch its newest commit, the newest whole one, what the newest lost
+/// (table, column, rows, objects), the commits that are lost, and how many entries of its log are.
+#[pyfunction]
+pub(crate) fn assess(
+    py: Python<'_>,
+    session: &Session,
+    progress: Option<Py<PyAny>>,
+) -> Result<(Vec<Fault>, Vec<State>)> {
+    let lake = session.lake(py)?;
+    let mut progress = Progress::new(progress);
+    let done = block_on(py, || lake.assess(|found| progress.tell(found.bytes, found.total.max(found.bytes))));
+    let damage = progress.end(done)?;
+    let faults = damage.verification.faults.into_iter().map(|fault| (fault.path, fault.reason)).collect();
+    let lost = |loss: Loss| (loss.table, loss.column, loss.rows, loss.objects);
+    let state = |state: BranchState| {
+        let name = |commit: Option<CommitId>| commit.map(|commit| commit.to_string());
+        let losses = state.losses.into_iter().map(lost).collect();
+        let commits = state.commits_lost.iter().map(ToString::to_string).collect();
+        (state.branch, name(state.newest), name(state.whole), losses, commits, state.entries_lost)
+    };
+    Ok((faults, damage.branches.into_iter().map(state).collect()))
 }
 
 /// Rows that differ, some at a time.

@@ -53,6 +53,9 @@ fn _forebay(module: &Bound<'_, PyModule>) -> PyResult<()> {
     module.add_class::<keep::Differences>()?;
     module.add_function(wrap_pyfunction!(keep::gc, module)?)?;
     module.add_function(wrap_pyfunction!(keep::copy, module)?)?;
+    module.add_function(wrap_pyfunction!(keep::purge, module)?)?;
+    module.add_function(wrap_pyfunction!(keep::purges, module)?)?;
+    module.add_function(wrap_pyfunction!(keep::assess, module)?)?;
     module.add_function(wrap_pyfunction!(keep::clone_lake, module)?)?;
     module.add_class::<loader::Loader>()?;
     module.add_class::<loader::Batches>()?;

@@ -104,7 +104,7 @@ def payload(data: bytes, kind: bytes) -> Table:
     """What is in the envelope of a metadata object."""
     need(len(data) >= 32 and data[:8] == MAGIC and data[8:12] == kind, f"not an object of kind {kind!r}")
     version, zero, features, length, crc = struct.unpack_from("<HHQII", data, 12)
-    need(version == 1 and zero == 0 and features & ~3 == 0, "a version or feature that this reader doesn't know")
+    need(version == 1 and zero == 0 and features & ~7 == 0, "a version or feature that this reader doesn't know")
     need(length == len(data) - 32 and crc32c(data[:28] + data[32:]) == crc, "a wrong length or checksum")
     return Table.root(data[32:])
 
@@ -240,7 +240,14 @@ class Lake:
 
     def __init__(self, folder: str | Path) -> None:
         self.folder = Path(folder)
-        payload(self._read("forebay"), b"LAKE")
+        marker = payload(self._read("forebay"), b"LAKE")
+        self.hidden: dict[bytes, set[int]] = {}
+        self.replaced: dict[bytes, Table] = {}
+        for path in (self.folder / "purges").iterdir() if marker.number(2, "B") else ():
+            purge = payload(path.read_bytes(), b"PURG")
+            for rows in purge.tables(6):
+                self.hidden.setdefault(rows.bytes(0), set()).update(row_set(rows.bytes(1)))
+            self.replaced.update({file.bytes(0): file.table(1) for file in purge.tables(7)})
         self.files: dict[bytes, dict[int, Column]] = {}
 
     def _read(self, path: str) -> bytes:
@@ -282,6 +289,7 @@ class Lake:
         columns = [(column.text(0), column.number(1, "Q")) for column in root.tables(0)]
         found: dict[str, list[Any]] = {column: [] for column, _ in columns}
         defaults = [(self._file(file), file.vector(4, "Q")) for file in root.tables(3)]
+        total = 0
         for reference in root.tables(1):
             page = reference.table(3) if reference.has(3) else self._object(reference.table(4), b"PAGE")
             fragments, rows = page.tables(0), 0
@@ -289,10 +297,12 @@ class Lake:
                 gone = set(row_set(fragment.bytes(3)))
                 live = [row for row in range(fragment.number(1, "I")) if row not in gone]
                 rows += len(live)
+                live = [row for row in live if row not in self.hidden.get(fragment.bytes(0), ())]
                 for column, field in columns:
                     found[column] += self._cells(fragment, field, live, defaults)
             need((len(fragments), rows) == (reference.number(0, "I"), reference.number(1, "Q")), "a page that doesn't add up")
-        need(all(len(rows) == entry.number(2, "Q") for rows in found.values()), "a table that doesn't add up")
+            total += rows
+        need(total == entry.number(2, "Q"), "a table that doesn't add up")
         return found
 
     def _cells(self, fragment: Table, field: int, live: list[int], defaults: list[Any]) -> list[Any]:
@@ -313,6 +323,8 @@ class Lake:
 
     def _file(self, file: Table) -> dict[int, Column]:
         """The columns of a data file."""
+        while file.bytes(0) in self.replaced:
+            file = self.replaced[file.bytes(0)]
         name = file.bytes(0)
         if name not in self.files:
             data = self._read(f"data/{name.hex()}")

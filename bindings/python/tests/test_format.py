@@ -186,3 +186,23 @@ def test_a_golden_lake_that_was_collected_is_read_by_both(tmp_path: Path) -> Non
     ds.delete(0)
     assert ds.gc(grace=0, retention=0)["epoch"] == 2
     _agree(Lake(url), url, branch="main")
+
+
+def _purged(path: Path) -> None:
+    ds = _write(path)
+    fb.open(str(path), tag="v1").purge([2, 11], "a test", author="golden")
+    ds.refresh()
+    ds.update(0, {"note": ["after the purge"]})
+    ds.compact()
+
+
+def test_a_golden_lake_with_erased_rows_is_read_by_both(tmp_path: Path) -> None:
+    url = _golden("v1-purge", _purged, tmp_path)
+    lake = Lake(url)
+    for at in ({"branch": "main"}, {"branch": "trial"}, {"tag": "v1"}, {"tag": "v2"}):
+        _agree(lake, url, **at)
+    assert len(fb.open(url, tag="v1")) == 28
+    assert not {2, 11} & set(fb.open(url)["n"][:].tolist())
+    ds = fb.open(url)
+    ds.delete(0)
+    _agree(Lake(url), url, branch="main")

@@ -140,3 +140,52 @@ def test_a_branch_is_renamed(url: str) -> None:
     assert ds.branches() == ["better", "main"]
     with pytest.raises(fb.ExistsError):
         ds.rename_branch("better", "main")
+
+
+def test_purged_rows_are_gone_from_every_version_and_every_byte(url: str) -> None:
+    ds = fb.create(url, {"x": "int64", "text": "utf8"})
+    ds.append({"x": [1, 2, 3], "text": ["a", "SECRET", "c"]})
+    ds.commit("three")
+    ds.tag("v1")
+    ds.update(1, {"text": ["SECRET again"]})
+    ds.compact()
+    ds.append({"x": [4], "text": ["d"]})
+    ds.commit("four")
+    commits = [commit.id for commit in ds.log()[:-2]]
+
+    def secret() -> bool:
+        return any(b"SECRET" in path.read_bytes() for path in Path(url).rglob("*") if path.is_file())
+
+    assert secret()
+    report = ds.purge(1, "asked to", author="Ada")
+    assert report["rows"] == 1 and report["files"] >= 2
+    assert not secret()
+    assert ds["x"][:].tolist() == [1, 3, 4]
+    for commit in commits:
+        assert 2 not in fb.open(url, commit=commit)["x"][:].tolist()
+    assert list(fb.open(url, tag="v1")["text"][:]) == ["a", "c"]
+    assert [(purge.author, purge.reason, purge.rows) for purge in ds.purges()] == [("Ada", "asked to", 1)]
+    ds.finish_purges()
+    ds.append({"x": [5], "text": ["e"]})
+    ds.commit("five")
+    assert fb.open(url)["x"][:].tolist() == [1, 3, 4, 5]
+
+
+def test_damage_is_told_by_rows_and_the_newest_whole_commit_is_named(url: str) -> None:
+    ds = fb.create(url, {"x": "int64", "text": "utf8"})
+    ds.append({"x": [1, 2, 3], "text": ["a", "b", "c"]})
+    good = ds.commit("three")
+    known = {path.name for path in (Path(url) / "data").iterdir()}
+    ds.append({"x": [4], "text": ["d"]})
+    bad = ds.commit("four")
+    found = ds.assess()
+    assert found.faults == {} and [(state.newest, state.whole) for state in found.branches] == [(bad, bad)]
+    (file,) = (path for path in (Path(url) / "data").iterdir() if path.name not in known)
+    file.unlink()
+    found = fb.open(url).assess()
+    assert list(found.faults) == [f"data/{file.name}"]
+    (main,) = found.branches
+    assert (main.name, main.newest, main.whole, main.entries_lost) == ("main", bad, good, 0)
+    assert [(loss.table, loss.column, loss.rows) for loss in main.losses] == [("main", "text", 1), ("main", "x", 1)]
+    ds.reset(main.whole)
+    assert ds["x"][:].tolist() == [1, 2, 3]

@@ -40,6 +40,47 @@ fn gc_reports_and_then_deletes_what_a_deleted_branch_held() {
 }
 
 #[test]
+fn purged_rows_are_gone_from_every_version_and_the_record_says_why() {
+    let bench = lake();
+    json(&["tag", &bench.lake(), "v1"]);
+    bench.created(&["--append", "--resize", "16", "--crop", "16", "--message", "second"]);
+    let purged =
+        json(&["purge", &bench.lake(), "--rows", "1,3", "--tag", "v1", "--reason", "asked to", "--author", "Ada"]);
+    assert_eq!(purged[0]["rows"], json!(2));
+    assert_eq!(json(&["verify", &bench.lake()])["ok"], json!(true));
+    let head = json(&["head", &bench.lake(), "--tag", "v1", "--columns", "id"]);
+    assert_eq!(head["rows"].as_array().unwrap().len(), 2, "{head}");
+    assert_eq!(json(&["ls", &bench.lake()])["tables"][0]["rows"], json!(8), "commits say what they said");
+    let list = json(&["purge", &bench.lake(), "--list"]);
+    assert_eq!((&list[0]["author"], &list[0]["reason"]), (&json!("Ada"), &json!("asked to")));
+    assert_eq!(json(&["purge", &bench.lake(), "--finish"])[0]["files"], json!(0));
+    assert_eq!(forebay(&["purge", &bench.lake(), "--rows", "1"]).code, 2);
+}
+
+#[test]
+fn repair_says_what_is_lost_and_where_a_branch_is_whole() {
+    let bench = lake();
+    assert_eq!(json(&["repair", &bench.lake()])["ok"], json!(true));
+    let first = json(&["log", &bench.lake()])["commits"][0]["id"].clone();
+    let known: Vec<_> = data(&bench);
+    bench.created(&["--append", "--resize", "16", "--crop", "16", "--message", "second"]);
+    let new = data(&bench).into_iter().find(|path| !known.contains(path)).unwrap();
+    std::fs::remove_file(new).unwrap();
+    let run = forebay(&["repair", &bench.lake(), "--json"]);
+    assert_eq!(run.code, 1);
+    let found: serde_json::Value = serde_json::from_str(&run.out).unwrap();
+    assert_eq!(found["branches"][0]["whole"], first);
+    assert_eq!(found["branches"][0]["losses"][0]["rows"], json!(4));
+    let text = forebay(&["repair", &bench.lake()]).out;
+    assert!(text.contains("4 rows of column 'image' are lost") && text.contains("nothing was changed"), "{text}");
+}
+
+fn data(bench: &Bench) -> Vec<std::path::PathBuf> {
+    let folder = std::path::Path::new(&bench.lake()).join("data");
+    std::fs::read_dir(folder).unwrap().map(|entry| entry.unwrap().path()).collect()
+}
+
+#[test]
 fn branches_are_renamed_and_brought_back() {
     let bench = lake();
     json(&["branch", &bench.lake(), "dev"]);

@@ -46,7 +46,7 @@ from ._errors import (
 )
 from ._dataset import Dataset, create, open
 from ._history import Commit, Merge
-from ._keep import Pin, RowChanges, clone
+from ._keep import Assessment, BranchState, Loss, Pin, Purge, RowChanges, clone
 from ._kinds import Boxes, Bytes, ClassLabel, Embedding, Image, Json, Mask, Tensor, Text, Timestamp
 from ._ragged import Ragged
 from ._rows import ColumnRows, Rows, View
@@ -59,7 +59,9 @@ __all__ = [
     "AccessError",
     "AgreementError",
     "ArgumentError",
+    "Assessment",
     "Boxes",
+    "BranchState",
     "Buckets",
     "Buffer",
     "Bytes",
@@ -82,6 +84,7 @@ __all__ = [
     "Json",
     "Lake",
     "LoaderError",
+    "Loss",
     "Mask",
     "Merge",
     "MissingPackageError",
@@ -93,6 +96,7 @@ __all__ = [
     "Pad",
     "Ragged",
     "Pin",
+    "Purge",
     "ReadOnlyError",
     "Result",
     "RowChanges",

@@ -205,6 +205,16 @@ def copy(
     branches: tuple[str, str],
     progress: Callable[[int, int], None] | None,
 ) -> dict[str, int]: ...
+def purge(
+    session: Session, rows: tuple[str, list[int]] | None, reason: str, author: str
+) -> list[dict[str, int]]: ...
+def assess(
+    session: Session, progress: Callable[[int, int], None] | None
+) -> tuple[
+    list[tuple[str, str]],
+    list[tuple[str, str | None, str | None, list[tuple[str, str | None, int, list[str]]], list[str], int]],
+]: ...
+def purges(session: Session) -> list[tuple[str, str, int, int]]: ...
 def clone_lake(
     source: tuple[str, Access],
     target: tuple[str, Access],

@@ -31,6 +31,58 @@ class RowChanges(NamedTuple):
     """Rows that differ: as the version before names them, as the one after does, and the columns."""
 
 
+class Purge(NamedTuple):
+    """The record of rows that were erased."""
+
+    author: str
+    """Who did it."""
+    reason: str
+    """Why."""
+    time: int
+    """When, in microseconds since 1970 UTC."""
+    rows: int
+    """How many."""
+
+
+class Loss(NamedTuple):
+    """Rows that a commit lost."""
+
+    table: str
+    """The table."""
+    column: str | None
+    """The column, or None for all of them."""
+    rows: int
+    """How many rows can't be read, or may be wrong."""
+    objects: list[str]
+    """The objects that are missing or damaged."""
+
+
+class BranchState(NamedTuple):
+    """What damage means for a branch."""
+
+    name: str
+    """The branch."""
+    newest: str | None
+    """The newest commit that can be read."""
+    whole: str | None
+    """The newest commit of which nothing is lost."""
+    losses: list[Loss]
+    """What the newest commit lost."""
+    commits_lost: list[str]
+    """Commits whose objects are missing or damaged."""
+    entries_lost: int
+    """Entries of the branch's log that are."""
+
+
+class Assessment(NamedTuple):
+    """What is damaged, and what that means."""
+
+    faults: dict[str, str]
+    """What is wrong, by object; empty if all is well."""
+    branches: list[BranchState]
+    """Each branch."""
+
+
 class Pin:
     """Keeps a commit whole while it is held, whatever is deleted or collected. Made by :meth:`Dataset.pin`; a context manager."""
 
@@ -180,6 +232,68 @@ class Keep:
         session = self._handle.session
         source = branch or session.branch or "main"
         return _forebay.copy(session, push, (_url(url), access), (source, into or source), progress)
+
+    def purge(self, rows: Any, reason: str, author: str | None = None) -> dict[str, int]:
+        """Erases rows from all history, where the law demands it: from every commit, branch and tag, and from every byte. Commits stay as
+        they are, and none has these rows any more. A record says who did it, when and why: :meth:`purges`.
+
+        Other handles that are open at a tag or commit must be opened again. What anybody wrote and hasn't committed has to be written
+        again. Copies of the lake keep the rows until this one is pushed to them, and caches on disks until they are emptied.
+
+        Parameters
+        ----------
+        rows : int, slice, list of int, or boolean mask [rows]
+            Rows as this handle numbers them. Rows that are deleted already are numbered by a handle at an older commit.
+        reason : str
+            Why.
+        author : str, optional
+            As for :meth:`commit`.
+
+        Returns
+        -------
+        dict
+            ``rows``; ``fragments`` of all versions that held them, ``files`` written anew, and ``bytes`` of files deleted; and
+            ``unreachable``: objects that nothing leads to and that a pin keeps, so that :meth:`gc` must delete them later.
+
+        Raises
+        ------
+        forebay.ConflictError
+            If others kept writing the rows anew: no version shows them, and :meth:`finish_purges` deletes the rest.
+        """
+        from ._changes import _author
+
+        found = (self._table, self._numbers(rows))
+        reports = _forebay.purge(self._handle.session, found, reason, _author() if author is None else author)
+        self._handle.moved()
+        return reports[0]
+
+    def finish_purges(self) -> None:
+        """Finishes purges that were stopped: after the record is written the rows are hidden, and their bytes are still to be deleted."""
+        _forebay.purge(self._handle.session, None, "", "")
+        self._handle.moved()
+
+    def purges(self) -> list[Purge]:
+        """The records of all purges."""
+        return [Purge(*record) for record in _forebay.purges(self._handle.session)]
+
+    def assess(self, progress: Progress | None = None) -> Assessment:
+        """Reads every byte that branches and tags lead to, and says what is lost and which commit of each branch is whole, so that the branch
+        can be :meth:`reset` to it. Changes nothing.
+
+        Parameters
+        ----------
+        progress : callable, optional
+            Called with the bytes read and to be read; what it raises ends the work.
+        """
+        faults, branches = _forebay.assess(self._handle.session, progress)
+        states = [
+            BranchState(name, newest, whole, [Loss(*loss) for loss in losses], commits, entries)
+            for name, newest, whole, losses, commits, entries in branches
+        ]
+        return Assessment(dict(faults), states)
+
+    def _numbers(self, rows: Any) -> list[int]:
+        raise NotImplementedError
 
     def diff_rows(self, before: str) -> Iterator[RowChanges]:
         """The rows of this table that differ between another version and this one, some at a time.
