@@ -24,7 +24,7 @@ const FRAGMENT: usize = 64;
 /// The most bytes of a root inside a commit.
 const INLINE_ROOT: usize = 24 << 10;
 /// Pages fetched at once.
-const CONCURRENCY: usize = 128;
+pub(crate) const CONCURRENCY: usize = 128;
 
 /// All fragments of a table, in order.
 pub(crate) async fn fragments(lake: &Lake, root: &TableRoot, referrer: &str) -> Result<Vec<Fragment>> {

@@ -37,7 +37,8 @@ enum Name {
     Local,
     /// An S3 server on loopback behind 20 ms a request: first batch, epoch.
     S3,
-    /// Commits, branches, merges and diffs of a table of a million rows on local disk.
+    /// Commits, branches, merges and diffs of a table of a million rows on local disk; requests and bytes at up to a million
+    /// fragments; 16 writers.
     Versions,
     /// How well epochs are mixed: distinct classes in batches of class-sorted data, beside a uniform permutation.
     Order,
@@ -111,7 +112,11 @@ fn ready(repo: &Repo, args: &Args) -> Result<(Command, Option<Server>)> {
             bench.env("FOREBAY_BENCH_NAME", "loader").env("FOREBAY_BENCH_PROGRAM", example(repo, "loader_costs")?);
             None
         }
-        Name::Local | Name::Versions | Name::Gpu => None,
+        Name::Versions => {
+            bench.env("FOREBAY_BENCH_COSTS", costs(repo, args)?);
+            None
+        }
+        Name::Local | Name::Gpu => None,
         Name::S3 | Name::Query => {
             let mut server = Server::seaweed(repo, &venv)?;
             server.make_bucket("bench")?;
@@ -124,6 +129,20 @@ fn ready(repo: &Repo, args: &Args) -> Result<(Command, Option<Server>)> {
         }
     };
     Ok((bench, server))
+}
+
+/// Runs the tests that count what commits and opens cost, at full length unless the bench is to be quick; gives what they
+/// printed, one JSON object a line.
+fn costs(repo: &Repo, args: &Args) -> Result<String> {
+    let mut tests = shell::cargo(repo);
+    tests.args(["test", "--release", "--quiet", "-p", "forebay-versioning", "--lib", "scale"]);
+    tests.args(["--", "--nocapture", "--test-threads", "1"]);
+    if args.rows.is_none() {
+        tests.env("FOREBAY_LONG", "1");
+    }
+    let printed = shell::output(&mut tests)?;
+    // The name of a test stands before the first line that it prints.
+    Ok(printed.lines().filter_map(|line| Some(format!("{}\n", &line[line.find('{')?..]))).collect())
 }
 
 /// Builds a program among the examples of the loader's crate.
