@@ -27,6 +27,8 @@ const SAMPLE_WEIGHT: &str = "sample_weight";
 
 /// What the seeds of a batch's rows are called.
 const SAMPLE_SEED: &str = "sample_seed";
+/// What the places of a batch's rows in the selection are called: -1 for masked ones.
+const SAMPLE_INDEX: &str = "sample_index";
 /// What the numbers of the sources of a mixture's rows are called.
 const SOURCE: &str = "source";
 
@@ -65,6 +67,7 @@ pub(crate) fn of_loader<'py>(
     batch: Batch,
     columns: &[Column],
     seeds: Option<&Course>,
+    places: Option<&Course>,
 ) -> Result<Vec<Delivered<'py>>> {
     let rows = batch.rows.len();
     let delivered = batch.columns.into_iter().zip(columns);
@@ -81,6 +84,12 @@ pub(crate) fn of_loader<'py>(
     if let Some(course) = seeds {
         // Without the sign bit: a seed is a number that every library takes.
         numbers(SAMPLE_SEED, batch.positions.iter().map(|at| (course.sample_seed(*at) >> 1) as i64).collect())?;
+    }
+    if let Some(course) = places {
+        let counts = |row: usize| batch.mask.as_ref().is_none_or(|mask| mask[row]);
+        let place =
+            |(row, at): (usize, &u64)| course.index(*at).filter(|_| counts(row)).map_or(-1, |index| index as i64);
+        numbers(SAMPLE_INDEX, batch.positions.iter().enumerate().map(place).collect())?;
     }
     if let Some(mask) = batch.mask {
         let weights = mask.iter().flat_map(|counts| f32::from(u8::from(*counts)).to_le_bytes()).collect();

@@ -37,6 +37,8 @@ pub(crate) struct Loader {
     device: Option<DeviceOptions>,
     /// Whether each sample comes with a seed of its own.
     sample_seeds: bool,
+    /// Whether each sample comes with its place in the selection.
+    sample_index: bool,
     length: usize,
     state: Mutex<Owned<Arc<Open>>>,
 }
@@ -201,7 +203,7 @@ fn tail(name: &str) -> Result<Tail> {
 #[pymethods]
 impl Loader {
     #[new]
-    #[pyo3(signature = (sources, *, columns, batch_size, shuffle, seed, rank, world_size, tail, transforms, verify, on_fault, decode, mix=None, sampling=None, sample_seeds=false, max_faults=None, max_fault_rate=None, stall_timeout=None, num_workers=None, prefetch_factor=None, memory_budget=None, host_cache=None, device=None, device_cache=None, copied=false, group_bytes=0))]
+    #[pyo3(signature = (sources, *, columns, batch_size, shuffle, seed, rank, world_size, tail, transforms, verify, on_fault, decode, mix=None, sampling=None, sample_seeds=false, sample_index=false, max_faults=None, max_fault_rate=None, stall_timeout=None, num_workers=None, prefetch_factor=None, memory_budget=None, host_cache=None, device=None, device_cache=None, copied=false, group_bytes=0))]
     #[allow(clippy::too_many_arguments, reason = "they are Python's keyword arguments")]
     fn new(
         py: Python<'_>,
@@ -220,6 +222,7 @@ impl Loader {
         mix: Option<PlainMix>,
         sampling: Option<PlainSampling>,
         sample_seeds: bool,
+        sample_index: bool,
         max_faults: Option<u64>,
         max_fault_rate: Option<f64>,
         stall_timeout: Option<f64>,
@@ -276,6 +279,7 @@ impl Loader {
             copy_threads,
             device,
             sample_seeds,
+            sample_index,
             length,
             state: Mutex::new(Owned::new(open)),
         })
@@ -327,8 +331,9 @@ impl Loader {
         })?;
         let (columns, device) = (open.columns.clone(), open.device.clone());
         let seeds = self.sample_seeds.then(|| open.loader.order(epoch));
+        let places = self.sample_index.then(|| open.loader.order(epoch));
         let storages = open.loader.storages();
-        Ok(Batches { columns, device, storages, seeds, inner: Owned::new(Mutex::new(Some(batches))) })
+        Ok(Batches { columns, device, storages, seeds, places, inner: Owned::new(Mutex::new(Some(batches))) })
     }
 }
 
@@ -347,6 +352,8 @@ pub(crate) struct Batches {
     storages: Vec<Storage>,
     /// Where the seeds of samples come from, if they are delivered.
     seeds: Option<Course>,
+    /// Where the places of samples come from, if they are delivered.
+    places: Option<Course>,
     /// None once closed.
     inner: Owned<Mutex<Option<forebay_loader::Batches>>>,
 }
@@ -382,7 +389,8 @@ impl Batches {
             }
         })?;
         let taken = |(batch, progress): (Batch, Vec<(u64, u64)>)| -> Result<Taken<'py>> {
-            Ok((batch::of_loader(py, batch, &self.columns, self.seeds.as_ref())?, progress))
+            let columns = batch::of_loader(py, batch, &self.columns, self.seeds.as_ref(), self.places.as_ref())?;
+            Ok((columns, progress))
         };
         next.map(taken).transpose()
     }

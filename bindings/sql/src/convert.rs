@@ -3,10 +3,13 @@
 use std::{collections::BTreeMap, sync::Arc};
 
 use arrow::{
+    array::{Array as _, AsArray as _},
+    datatypes::DataType,
     ffi_stream::{ArrowArrayStreamReader, FFI_ArrowArrayStream},
     record_batch::RecordBatchReader as _,
 };
-use forebay_sql::{Parameter, Parameters};
+use forebay_sql::{Computed, Parameter, Parameters};
+use numpy::PyReadonlyArray1;
 use pyo3::{
     prelude::*,
     types::{IntoPyDict as _, PyBool, PyBytes, PyCapsule, PyFloat, PyInt, PyString},
@@ -56,6 +59,12 @@ fn parameter(name: &str, value: &Bound<'_, PyAny>) -> Result<Parameter> {
         };
         return Ok(Parameter::Timestamp((stamp.extract::<f64>()? * 1e6).round() as i64));
     }
+    // A vector, as it mostly comes.
+    if let Ok(vector) = value.extract::<PyReadonlyArray1<'_, f32>>() {
+        return Ok(Parameter::List(
+            vector.as_array().iter().map(|value| Parameter::Float(f64::from(*value))).collect(),
+        ));
+    }
     // NumPy's scalars and arrays, and torch's tensors, know how to become plain values.
     if let Ok(plain) = value.call_method0("tolist") {
         return parameter(name, &plain);
@@ -84,4 +93,42 @@ pub(crate) fn batches(
     let schema = reader.schema();
     let batches = reader.collect::<Result<Vec<_>, _>>().map_err(|error| failed(error.to_string()))?;
     Ok((Arc::clone(&schema), batches))
+}
+
+/// A column that a selection computed: its name, NumPy's name of its type, its values, and which are valid if it may have nulls.
+pub(crate) type Plain<'py> = (String, &'static str, Bound<'py, PyBytes>, Option<Bound<'py, PyBytes>>);
+
+/// A computed column for NumPy; nulls are zeros.
+pub(crate) fn plain<'py>(py: Python<'py>, column: &Computed) -> Result<Plain<'py>> {
+    let values = &column.values;
+    let (name, width) = match values.data_type() {
+        DataType::Boolean => ("bool", 1),
+        DataType::Int8 => ("int8", 1),
+        DataType::Int16 => ("int16", 2),
+        DataType::Int32 => ("int32", 4),
+        DataType::Int64 => ("int64", 8),
+        DataType::UInt8 => ("uint8", 1),
+        DataType::UInt16 => ("uint16", 2),
+        DataType::UInt32 => ("uint32", 4),
+        DataType::UInt64 => ("uint64", 8),
+        DataType::Float16 => ("float16", 2),
+        DataType::Float32 => ("float32", 4),
+        DataType::Float64 => ("float64", 8),
+        other => {
+            return Err(Error::Argument { reason: format!("column '{}' is computed, of type {other}", column.name) });
+        }
+    };
+    let mut bytes = match values.as_boolean_opt() {
+        Some(flags) => flags.values().iter().map(u8::from).collect(),
+        None => {
+            let data = values.to_data();
+            data.buffers()[0].as_slice()[data.offset() * width..][..data.len() * width].to_vec()
+        }
+    };
+    let valid =
+        column.nullable.then(|| (0..values.len()).map(|row| u8::from(values.is_valid(row))).collect::<Vec<_>>());
+    for (row, _) in valid.iter().flatten().enumerate().filter(|(_, valid)| **valid == 0) {
+        bytes[row * width..(row + 1) * width].fill(0);
+    }
+    Ok((column.name.clone(), name, PyBytes::new(py, &bytes), valid.map(|valid| PyBytes::new(py, &valid))))
 }

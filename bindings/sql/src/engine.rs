@@ -34,8 +34,9 @@ type Inputs<'py> = (
     Option<usize>,
 );
 
-/// Table, commit, rows (none for all of the table), columns (none for all), whether to shuffle.
-type Chosen<'py> = (String, String, Option<Bound<'py, PyArray1<u64>>>, Option<Vec<String>>, bool);
+/// Table, commit, rows (none for all of the table), columns (none for all), whether to shuffle, and what is computed.
+type Chosen<'py> =
+    (String, String, Option<Bound<'py, PyArray1<u64>>>, Option<Vec<String>>, bool, Vec<convert::Plain<'py>>);
 
 #[pymethods]
 impl Engine {
@@ -109,7 +110,8 @@ impl Engine {
         let commit = chosen.table.snapshot().id().to_string();
         let all = !chosen.ordered && chosen.rows.iter().copied().eq(0..chosen.table.rows());
         let rows = (!all).then(|| PyArray1::from_vec(py, chosen.rows));
-        Ok((chosen.table.name().to_owned(), commit, rows, chosen.columns, chosen.shuffle))
+        let computed = chosen.computed.iter().map(|column| convert::plain(py, column)).collect::<Result<_>>()?;
+        Ok((chosen.table.name().to_owned(), commit, rows, chosen.columns, chosen.shuffle, computed))
     }
 }
 

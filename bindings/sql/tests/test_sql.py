@@ -94,6 +94,84 @@ def test_a_loader_is_told_step_by_step(photos: fb.Dataset) -> None:
         photos.dataloader().to_numpy()
 
 
+def test_what_a_query_computes_comes_with_its_rows(photos: fb.Dataset) -> None:
+    text = "SELECT image, label * 2 AS double, score > 0.5 AS late, id FROM main WHERE id % 10 < 7 ORDER BY id DESC"
+    ids = [i for i in range(199, -1, -1) if i % 10 < 7]
+    double, late = [i % 4 * 2 for i in ids], [bool(np.float32(i / 200) > 0.5) for i in ids]
+    view = photos.query(text)
+    assert view.columns == ["image", "double", "late", "id"] and view.schema["double"].dtype == "int64"
+    assert view["double"][:].tolist() == double and view["late"][3] == late[3] and view[-1]["double"] == double[-1]
+    assert {name: view[5][name] for name in ("double", "late", "id")} == {"double": double[5], "late": late[5], "id": ids[5]}
+    assert view.select([7, 7, 0])["double"][:].tolist() == [double[7], double[7], double[0]]
+    kept = view.filter(lambda rows: (rows["double"] == 6) & rows["late"], ["double", "late"])
+    assert kept["id"][:].tolist() == [i for i in ids if i % 4 == 3 and np.float32(i / 200) > 0.5]
+    again = pickle.loads(pickle.dumps(view))
+    assert again["double"][:].tolist() == double
+    table = photos.materialize("doubled", view)
+    assert table["double"][:].tolist() == double and table["late"][:].tolist() == late
+    with pytest.raises(fb.UnsupportedError, match="'double' is computed"):
+        photos.save_view("doubled", view)
+
+
+@pytest.mark.parametrize("kind", ["numpy", "pytorch"])
+def test_computed_columns_come_in_batches(photos: fb.Dataset, kind: str) -> None:
+    view = photos.query("SELECT label * 2 AS double, image, id, CAST(score AS DOUBLE) / 2 AS half FROM main WHERE id <> 4")
+    wanted = {i: (i % 4 * 2, float(np.float32(i / 200)) / 2) for i in range(200) if i != 4}
+
+    def seen(batches: object) -> list[int]:
+        ids = []
+        for batch in batches:  # type: ignore[attr-defined]
+            assert list(batch)[:4] == ["double", "image", "id", "half"]
+            for i, double, half in zip(*(np.asarray(batch[name]) for name in ("id", "double", "half"))):
+                assert (double, half) == wanted[int(i)]
+            assert (np.asarray(batch["image"])[:, 0, 0] == np.asarray(batch["id"])).all()
+            ids += np.asarray(batch["id"]).tolist()
+        return ids
+
+    loader = getattr(view, kind)(16, shuffle=True, seed=5)
+    whole = seen(loader)
+    assert sorted(whole) == sorted(wanted) and whole != sorted(whole)
+    # In the middle of an epoch, in another process's loader, and on several ranks.
+    loader.set_epoch(0)
+    batches = iter(loader)
+    begun = seen([next(batches), next(batches)])
+    other = getattr(pickle.loads(pickle.dumps(view)), kind)(16, shuffle=True, seed=5)
+    other.load_state_dict(loader.state_dict())
+    assert begun + seen(other) == whole
+    ranks = [seen(getattr(view, kind)(16, shuffle="global", rank=rank, world_size=2)) for rank in (0, 1)]
+    assert sorted(ranks[0] + ranks[1]) == sorted(wanted)
+    last = list(getattr(view, kind)(150, pad_last=True))[-1]
+    assert np.asarray(last["double"])[49:].tolist() == [0] * 101 and np.asarray(last["sample_weight"]).sum() == 49
+    assert loader.schema["half"].dtype == "float64" and loader.digest != getattr(photos, kind)(16, shuffle=True, seed=5).digest
+    if kind == "numpy":
+        assert [batch["double"].tolist() for batch in pickle.loads(pickle.dumps(view.numpy(100)))] == [batch["double"].tolist() for batch in view.numpy(100)]
+
+
+def test_nulls_of_computed_columns_are_masked(tmp_path: Path) -> None:
+    db = fb.connect(str(tmp_path / "lake"), create=True)
+    db.execute("CREATE TABLE t (id INT NOT NULL, n INT); INSERT INTO t VALUES (1, 5), (2, NULL), (3, 7)")
+    view = db.query("SELECT id, n + 1 AS more FROM t")
+    assert view["more"][:].tolist() == [6, None, 8] and view["more"][1] is None
+    (batch,) = db.dataloader("SELECT id, n + 1 AS more FROM t").batch_size(3).to_numpy()
+    assert batch["more"].tolist() == [6, 0, 8] and batch["more_valid"].tolist() == [True, False, True]
+
+
+def test_what_computed_columns_cannot_do_says_why(photos: fb.Dataset) -> None:
+    view = photos.query("SELECT id, label * 2 AS double FROM main")
+    for wrong, why in (
+        (lambda: view.pytorch(8, device="cuda"), "comes in main memory"),
+        (lambda: view.numpy(8, columns=["double"]), "a column of the table"),
+        (lambda: view.numpy(8, on_fault="substitute"), "on_fault='skip'"),
+        (lambda: fb.mix([view, view]).numpy(8), "materialize"),
+        (lambda: view.pytorch()[0], "give a batch_size"),
+    ):
+        with pytest.raises((fb.ArgumentError, fb.UnsupportedError), match=why):
+            wrong()
+    assert [list(batch) for batch in view.numpy(200, columns=["id"])] == [["id"]]
+    with pytest.raises(fb.SqlError, match="label is computed, and of type"):
+        photos.query("SELECT id, CAST(label AS TEXT) AS label FROM main")
+
+
 def test_order_by_random_is_another_order_each_epoch(photos: fb.Dataset) -> None:
     loader = photos.dataloader("SELECT id FROM main ORDER BY RANDOM()").batch_size(200).to_numpy()
     first = next(iter(loader))["id"].tolist()

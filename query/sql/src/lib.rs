@@ -39,5 +39,5 @@ mod types;
 pub use error::{Error, Result};
 pub use inputs::{Input, table_of, table_of_parquet};
 pub use parameters::{Parameter, Parameters};
-pub use select::Chosen;
+pub use select::{Chosen, Computed};
 pub use session::{Answer, Given, Options, Outcome, Session};

@@ -1,6 +1,12 @@
 //! Queries whose rows are rows of a table: what a loader takes.
 
-use arrow::{array::AsArray, datatypes::UInt64Type};
+use std::sync::Arc;
+
+use arrow::{
+    array::{Array, ArrayRef, AsArray, UInt64Array},
+    compute::{SortColumn, concat, lexsort_to_indices, take},
+    datatypes::{DataType, UInt64Type},
+};
 use datafusion::{
     logical_expr::{LogicalPlanBuilder, col},
     sql::sqlparser::ast::{
@@ -26,14 +32,27 @@ pub struct Chosen {
     pub table: Table,
     /// The rows: in the query's order if it has one, else in the table's. A join may select a row more than once.
     pub rows: Vec<u64>,
-    /// The columns that the query names, or none for `*`.
+    /// The columns that the query names, computed ones among them, or none for `*`.
     pub columns: Option<Vec<String>>,
+    /// The columns that are computed.
+    pub computed: Vec<Computed>,
     /// Whether the query has an order.
     pub ordered: bool,
     /// Whether its order is `ORDER BY RANDOM()` without a limit: a new one each epoch.
     pub shuffle: bool,
     /// What `random()` and samples followed from.
     pub seed: u64,
+}
+
+/// A column that a selection computes.
+#[derive(Clone, Debug)]
+pub struct Computed {
+    /// Its name, which the query gives.
+    pub name: String,
+    /// Numbers or truth values, one for each selected row, in their order.
+    pub values: ArrayRef,
+    /// Whether it may have nulls, whether or not it has any.
+    pub nullable: bool,
 }
 
 impl Chosen {
@@ -78,21 +97,41 @@ pub(crate) async fn select(session: &Session, mut query: Query, names: Names, gi
     if given.tables.contains_key(&base.table) {
         return no(&format!("'{}' is not in the lake", base.table));
     }
-    let columns = columns(select, &base)?;
+    let items = items(select, &base)?;
     let item = SelectItem::ExprWithAlias { expr: base.column(ROW), alias: Ident::with_quote('"', NUMBER) };
     select.projection.insert(0, item);
     let table = session.tables(&scope).find(&base.table).await?;
-    for name in columns.iter().flatten() {
-        alter::column(table.schema(), name, &scope)?;
+    for item in &items {
+        if let Item::Named(name) = item {
+            alter::column(table.schema(), name, &scope)?;
+        }
     }
-    let rows = numbers(session, query, &scope).await?;
-    let rows = if ordered { rows } else { sorted(rows) };
-    Ok(Chosen { table, rows, columns, ordered, shuffle, seed })
+    let stored: Vec<&str> = table.schema().columns.iter().map(|column| column.name.as_str()).collect();
+    let columns = named(&items, &stored);
+    let twice = |(place, name): (usize, &String)| columns.iter().flatten().take(place).any(|other| other == name);
+    let names = computed_names(&items);
+    if let Some((_, name)) = columns.iter().flatten().enumerate().find(|found| !names.is_empty() && twice(*found)) {
+        return Err(Error::sql(format!("two columns are named {name}"), scope.names.place(name)));
+    }
+    let (rows, computed) = numbers(session, query, &names, &scope).await?;
+    let (rows, computed) = if ordered { (rows, computed) } else { sorted(rows, computed)? };
+    Ok(Chosen { table, rows, columns, computed, ordered, shuffle, seed })
 }
 
-fn sorted(mut rows: Vec<u64>) -> Vec<u64> {
-    rows.sort_unstable();
-    rows
+/// In the order of the rows. A row that is selected several times comes in the order of its computed values: the same one each time.
+fn sorted(mut rows: Vec<u64>, mut computed: Vec<Computed>) -> Result<(Vec<u64>, Vec<Computed>)> {
+    if computed.is_empty() {
+        rows.sort_unstable();
+        return Ok((rows, computed));
+    }
+    let rows: ArrayRef = Arc::new(UInt64Array::from(rows));
+    let keys = std::iter::once(&rows).chain(computed.iter().map(|column| &column.values));
+    let keys: Vec<SortColumn> = keys.map(|values| SortColumn { values: values.clone(), options: None }).collect();
+    let order = lexsort_to_indices(&keys, None)?;
+    for column in &mut computed {
+        column.values = take(&column.values, &order, None)?;
+    }
+    Ok((take(&rows, &order, None)?.as_primitive::<UInt64Type>().values().to_vec(), computed))
 }
 
 /// A seed that nobody chose.
@@ -101,17 +140,49 @@ pub(crate) fn rand_seed() -> u64 {
     id.as_bytes().iter().fold(0, |seed: u64, byte| seed.rotate_left(9) ^ u64::from(*byte)) >> 1
 }
 
-/// The first column, [`NUMBER`], of a query's rows; the others are not read unless its order needs them.
-async fn numbers(session: &Session, query: Query, scope: &Scope) -> Result<Vec<u64>> {
+/// The first column, [`NUMBER`], of a query's rows, and those that it computes; the others are not read unless its order needs them.
+async fn numbers(
+    session: &Session,
+    query: Query,
+    names: &[String],
+    scope: &Scope,
+) -> Result<(Vec<u64>, Vec<Computed>)> {
     let (state, plan) = session.planned(query, scope).await?;
-    let plan = LogicalPlanBuilder::from(plan).project([col(datafusion::common::Column::from_name(NUMBER))])?.build()?;
+    let wanted = std::iter::once(NUMBER).chain(names.iter().map(String::as_str));
+    let wanted = wanted.map(|name| col(datafusion::common::Column::from_name(name)));
+    let plan = LogicalPlanBuilder::from(plan).project(wanted)?.build()?;
+    for (name, field) in names.iter().zip(plan.schema().fields().iter().skip(1)) {
+        if !(is_number(field.data_type()) || *field.data_type() == DataType::Boolean) {
+            let message = format!(
+                "{name} is computed, and of type {}: a selection computes numbers and truth values",
+                field.data_type()
+            );
+            let place = scope.names.place(name);
+            let hint = Some("execute() gives columns of all types".to_owned());
+            return Err(Error::Sql { message, line: place.line, column: place.column, hint });
+        }
+    }
     let physical = state.create_physical_plan(&plan).await?;
-    let mut batches = run(&state, physical)?.batches;
-    let mut rows = Vec::new();
+    let answer = run(&state, physical)?;
+    let (schema, mut batches) = (answer.schema, answer.batches);
+    let (mut rows, mut parts) = (Vec::new(), vec![Vec::new(); names.len()]);
     while let Some(batch) = batches.try_next().await? {
         rows.extend_from_slice(batch.column(0).as_primitive::<UInt64Type>().values());
+        parts.iter_mut().zip(batch.columns().iter().skip(1)).for_each(|(parts, values)| parts.push(values.clone()));
     }
-    Ok(rows)
+    let mut computed = Vec::with_capacity(names.len());
+    for ((name, field), parts) in names.iter().zip(schema.fields().iter().skip(1)).zip(parts) {
+        let parts: Vec<&dyn Array> = parts.iter().map(|values: &ArrayRef| values.as_ref()).collect();
+        let none = || arrow::array::new_empty_array(field.data_type());
+        let values = if parts.is_empty() { none() } else { concat(&parts)? };
+        computed.push(Computed { name: name.clone(), values, nullable: field.is_nullable() });
+    }
+    Ok((rows, computed))
+}
+
+/// Whether NumPy, PyTorch and Arrow have the type alike.
+fn is_number(data_type: &DataType) -> bool {
+    data_type.is_integer() || matches!(data_type, DataType::Float16 | DataType::Float32 | DataType::Float64)
 }
 
 /// What makes a query's rows others than those of its table.
@@ -190,33 +261,73 @@ fn is_plain(options: &WildcardAdditionalOptions) -> bool {
     excluded && options.opt_except.is_none() && options.opt_replace.is_none() && options.opt_rename.is_none()
 }
 
-/// The columns that a selection names.
-fn columns(select: &Select, base: &Base) -> Result<Option<Vec<String>>> {
-    let mut columns = Vec::new();
-    for item in &select.projection {
+/// What a selection names.
+#[derive(Debug, PartialEq, Eq)]
+enum Item {
+    /// All columns of its table.
+    All,
+    /// One of them.
+    Named(String),
+    /// What it computes, by the name that it gives it.
+    Computed(String),
+}
+
+/// What a selection names. A column of another table of the query counts as computed.
+fn items(select: &mut Select, base: &Base) -> Result<Vec<Item>> {
+    let mut items = Vec::new();
+    for item in &mut select.projection {
         match item {
-            SelectItem::Wildcard(options) if is_plain(options) => return Ok(None),
+            SelectItem::Wildcard(options) if is_plain(options) => items.push(Item::All),
             SelectItem::QualifiedWildcard(SelectItemQualifiedWildcardKind::ObjectName(name), options)
                 if is_plain(options)
                     && matches!(&name.0[..], [ObjectNamePart::Identifier(ident)] if base.is(ident)) =>
             {
-                return Ok(None);
+                items.push(Item::All);
             }
-            SelectItem::UnnamedExpr(Expr::Identifier(ident)) => columns.push(normal(ident)),
+            SelectItem::UnnamedExpr(Expr::Identifier(ident)) => items.push(Item::Named(normal(ident))),
             SelectItem::UnnamedExpr(Expr::CompoundIdentifier(parts)) if parts.len() == 2 && base.is(&parts[0]) => {
-                columns.push(normal(&parts[1]));
+                items.push(Item::Named(normal(&parts[1])));
+            }
+            SelectItem::ExprWithAlias { alias, .. } => items.push(Item::Computed(normal(alias))),
+            SelectItem::UnnamedExpr(expr @ Expr::CompoundIdentifier(_)) => {
+                let Expr::CompoundIdentifier(parts) = &*expr else { continue };
+                let Some(name) = parts.last().map(normal) else { continue };
+                let alias = Ident::with_quote('"', name.as_str());
+                *item = SelectItem::ExprWithAlias { expr: expr.clone(), alias };
+                items.push(Item::Computed(name));
             }
             other => {
                 let message = format!(
-                    "a selection names columns of '{}', and '{other}' is none: execute() gives computed columns",
+                    "a selection names columns of '{}', and '{other}' is none: give what is computed a name, as in {other} AS name",
                     split_pinned(&base.table).0
                 );
                 return Err(Error::unsupported(message));
             }
         }
     }
-    columns.retain(|name| name != ROW && name != ROW_ID);
-    Ok(Some(columns))
+    items.retain(|item| !matches!(item, Item::Named(name) if name == ROW || name == ROW_ID));
+    Ok(items)
+}
+
+/// The names of what a selection names, where its table has the columns `stored`; none if that is all of them and nothing else.
+fn named(items: &[Item], stored: &[&str]) -> Option<Vec<String>> {
+    let all = items.contains(&Item::All);
+    let computed = computed_names(items);
+    if all && computed.is_empty() {
+        return None;
+    }
+    // Beside all columns a column of its own says nothing more.
+    let names = items.iter().flat_map(|item| match item {
+        Item::All => stored.iter().map(|name| (*name).to_owned()).collect(),
+        Item::Named(_) if all => Vec::new(),
+        Item::Named(name) | Item::Computed(name) => vec![name.clone()],
+    });
+    Some(names.collect())
+}
+
+fn computed_names(items: &[Item]) -> Vec<String> {
+    let name = |item: &Item| if let Item::Computed(name) = item { Some(name.clone()) } else { None };
+    items.iter().filter_map(name).collect()
 }
 
 /// Makes `random()` follow from the row where a query reads a table. Without a seed, only if it must: `random()` is then as

@@ -132,8 +132,8 @@ __all__ = [
 ]
 
 _LATER = {
-    "Buckets": "_buckets", "Buffer": "_loader", "Feed": "_feed", "Mix": "_mix", "NumpyLoader": "_loader", "Pack": "_collate", "Pad": "_collate", "Tokens": "_buckets", "TorchLoader": "_torch", "TorchRows": "_torch",
-    "Weighted": "_loader", "Window": "_loader", "feed": "_feed", "gpu": "gpu", "mix": "_mix", "transforms": "transforms",
+    "Buckets": "_buckets", "Buffer": "_orders", "Feed": "_feed", "Mix": "_mix", "NumpyLoader": "_loader", "Pack": "_collate", "Pad": "_collate", "Tokens": "_buckets", "TorchLoader": "_torch", "TorchRows": "_torch",
+    "Weighted": "_orders", "Window": "_orders", "feed": "_feed", "gpu": "gpu", "mix": "_mix", "transforms": "transforms",
 }  # fmt: skip
 
 

@@ -143,6 +143,7 @@ class Loader:
         mix: tuple[list[float], str, int] | None = None,
         sampling: tuple[list[float], bool, int | None] | None = None,
         sample_seeds: bool = False,
+        sample_index: bool = False,
         max_faults: int | None = None,
         max_fault_rate: float | None = None,
         stall_timeout: float | None = None,

@@ -7,10 +7,12 @@ import json
 import operator
 import weakref
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from typing import TYPE_CHECKING, Any, Union
+from typing import TYPE_CHECKING, Any
 
 from . import _forebay, transforms as _transforms
+from ._computed import Delivery, stored
 from ._errors import AgreementError, ArgumentError, DTypeError, Error, StateError
+from ._orders import Weighted, _shuffle, _whole, parse_bytes
 from ._ragged import Ragged
 from ._rows import View, _column
 from ._stages import Source, Stages
@@ -20,128 +22,15 @@ if TYPE_CHECKING:
     from ._buckets import Buckets, Tokens
     from ._collate import Collate
     from ._mix import Mix
+    from ._orders import Shuffle as Shuffle
     from .transforms import Transform
 
-    Shuffle = Union[bool, str, "Window", "Weighted", "Buffer"]
     Transforms = Mapping[str, Iterable[Transform]]
 
 #: What the weights of a batch's rows are called: 1 for those that count, 0 for masked ones.
 SAMPLE_WEIGHT = "sample_weight"
 #: What the seeds of a batch's rows are called.
 SAMPLE_SEED = "sample_seed"
-
-_UNITS = {"": 1, "b": 1, "k": 1 << 10, "m": 1 << 20, "g": 1 << 30, "t": 1 << 40}
-
-
-class Window:
-    """How far rows are mixed by a windowed shuffle.
-
-    The epoch is read in ``lanes`` runs side by side, each made of units of ``unit_bytes`` from all over the rows; within a lane,
-    rows are mixed among ``window`` units at a time. So ``lanes * window * unit_bytes`` of rows, 1.2 GB by default, are mixed with each
-    other, and reads stay as long as a unit. The window is part of the order: another window is another order.
-
-    Parameters
-    ----------
-    lanes : int
-        A multiple of the largest number of ranks planned; then a rank reads only its own lanes.
-    window : int
-        Units of a lane that are mixed.
-    unit_bytes : int or str
-        Bytes of a unit.
-    """
-
-    __slots__ = ("lanes", "unit_bytes", "window")
-
-    def __init__(self, lanes: int = 96, window: int = 24, unit_bytes: int | str = 512 << 10) -> None:
-        self.lanes = lanes
-        self.window = window
-        self.unit_bytes = parse_bytes("unit_bytes", unit_bytes)
-
-    def __repr__(self) -> str:
-        return f"Window(lanes={self.lanes}, window={self.window}, unit_bytes={self.unit_bytes})"
-
-    def __eq__(self, other: object) -> bool:
-        return isinstance(other, Window) and repr(self) == repr(other)
-
-    def __hash__(self) -> int:
-        return hash(repr(self))
-
-
-class Buffer:
-    """Rows in table order, mixed within runs of ``rows`` rows, one run after the other: what a shuffle buffer of a stream does, but
-    deterministic and resumable at any row. For tables that are appended to and read in that order: see :func:`forebay.feed`.
-
-    Parameters
-    ----------
-    rows : int
-        Rows that are mixed with each other. They must fit in the memory budget, on every rank.
-    """
-
-    __slots__ = ("rows",)
-
-    def __init__(self, rows: int) -> None:
-        self.rows = _whole("rows", rows, 1)
-
-    def __repr__(self) -> str:
-        return f"Buffer({self.rows})"
-
-
-class Weighted:
-    """Rows drawn by weight, in place of a shuffle.
-
-    Parameters
-    ----------
-    weights : sequence of float
-        One for each row of the dataset or view, at least 0.
-    replacement : bool
-        Whether a row may come again in an epoch. Without, rows of large weight come early.
-    """
-
-    __slots__ = ("replacement", "weights")
-
-    def __init__(self, weights: Any, *, replacement: bool = True) -> None:
-        self.weights = [float(weight) for weight in weights]
-        self.replacement = bool(replacement)
-
-    def __repr__(self) -> str:
-        return f"Weighted({len(self.weights)} weights, replacement={self.replacement})"
-
-
-def parse_bytes(what: str, value: int | str) -> int:
-    """A number of bytes, given as one or as a text: "512MiB", "2 GiB", "1G"."""
-    if isinstance(value, str):
-        text = value.strip().lower()
-        number = text.rstrip("bikmgt ")
-        unit = text[len(number) :].strip().rstrip("b").rstrip("i")
-        try:
-            return int(float(number) * _UNITS[unit])
-        except (KeyError, ValueError):
-            raise ArgumentError(f"{what} = {value!r} is not a number of bytes: write 536870912 or '512MiB'") from None
-    return operator.index(value)
-
-
-def _shuffle(shuffle: Shuffle) -> tuple[str, int, int, int]:
-    if shuffle is True or shuffle == "windowed":
-        shuffle = Window()
-    if isinstance(shuffle, Window):
-        return ("windowed", shuffle.lanes, shuffle.window, shuffle.unit_bytes)
-    if shuffle is False or shuffle is None or isinstance(shuffle, Weighted):
-        return ("off", 0, 0, 0)
-    if shuffle == "global":
-        return ("global", 0, 0, 0)
-    if isinstance(shuffle, Buffer):
-        return ("buffer", shuffle.rows, 0, 0)
-    raise ArgumentError(f"shuffle = {shuffle!r}: use True, False, 'windowed', 'global', a forebay.Window, Buffer or Weighted")
-
-
-def _whole(what: str, value: Any, least: int, most: int = 2**32 - 1) -> int:
-    try:
-        number = operator.index(value)
-    except TypeError:
-        raise ArgumentError(f"{what} is a whole number, not {value!r}") from None
-    if not least <= number <= most:
-        raise ArgumentError(f"{what} = {number}: it is between {least} and {most}")
-    return number
 
 
 class Loader:
@@ -216,11 +105,12 @@ class Loader:
         for name in decode or ():
             if name not in names:
                 raise ArgumentError(f"decode: column '{name}' is not among the columns to deliver, {', '.join(names)}")
+        self._delivery = Delivery([view._native for view in views], names, on_fault, device, {"transforms": transforms, "decode": decode})
         own, world = _group(rank, world_size, data_group)
         self._options: dict[str, Any] = {
             "batch_size": _whole("batch_size", batch_size, 1),
             "shuffle": _shuffle(shuffle),
-            "columns": names,
+            "columns": self._delivery.stored,
             "transforms": [_transforms._plain(name, chain) for name, chain in (transforms or {}).items()],
             "seed": _whole("seed", seed, 0, 2**64 - 1),
             "num_workers": None if num_workers is None else _whole("num_workers", num_workers, 0, 1024),
@@ -231,6 +121,7 @@ class Loader:
             "mix": _mixture(mix, shuffle, epoch_length),
             "sampling": (shuffle.weights, shuffle.replacement, epoch_length) if isinstance(shuffle, Weighted) else None,
             "sample_seeds": bool(sample_seeds),
+            "sample_index": bool(self._delivery.computed),
             "decode": [(str(name), str(mode)) for name, mode in (decode or {}).items()],
             "verify": verify,
             "on_fault": on_fault,
@@ -258,7 +149,7 @@ class Loader:
         self._view = view = views[0]
         self._documents = frozenset(view.schema._documents)
         self._channels_last = [plain["column"] for plain in self._options["transforms"] if plain["channels_last"]]
-        self._native = _forebay.Loader([view._native for view in views], **self._options)
+        self._native = _forebay.Loader([stored(view._native) for view in views], **self._options)
         self._epoch = epoch
         #: Where the next iteration starts in its epoch (position, and batches of the window of buckets that begins there), and what was
         #: delivered of the one that goes on, or went on last (its epoch first).
@@ -269,7 +160,8 @@ class Loader:
         self._last_faults: list[dict[str, Any]] = []
 
     def __reduce__(self) -> tuple[Any, ...]:
-        return _rebuild, (type(self), self._views, self._options, (self._stages, self.sources), self._epoch, self._start)
+        rest = (self._stages, self.sources, self._delivery)
+        return _rebuild, (type(self), self._views, self._options, rest, self._epoch, self._start)
 
     def __len__(self) -> int:
         """Batches that this rank delivers in an epoch."""
@@ -289,7 +181,7 @@ class Loader:
                 shape = [shape[2], *shape[:2]]
             transformed = any(name == plain["column"] for plain in self._options["transforms"])
             schema[name] = Column(dtype, shape, kind=self._view.schema[name].kind, layout="CHW" if transformed else "HWC")
-        return schema
+        return {name: schema.get(name, self._view.schema[name]) for name in self._delivery.names}
 
     @property
     def epoch(self) -> int:
@@ -363,6 +255,8 @@ class Loader:
         """A hash of what all ranks must have in common: commit, rows, columns, and everything that the order depends on."""
         state = self._native.state(0, 0)
         alike = {name: self._options[name] for name in ("batch_size", "columns", "transforms", "world_size", "tail", "on_fault", "mix", "decode")}
+        if self._delivery.computed:
+            alike["computed"] = self._view._native.digest()
         alike["buckets"] = self._stages.dealt
         text = json.dumps([state["selection"], state["shuffle"], state["seed"], alike], sort_keys=True)
         return hashlib.sha256(text.encode()).hexdigest()
@@ -410,7 +304,11 @@ class Loader:
         batch = to_dict(columns, self._documents, self._array)
         for name in self._channels_last:
             batch[name] = self._channels_first(batch[name])
-        return batch
+        return self._delivery.complete(batch, self._of_numpy) if self._delivery.computed else batch
+
+    def _of_numpy(self, array: Any) -> Any:
+        """An array of NumPy's as one of the consumer's library, over the same memory."""
+        return array
 
     def _split(self, columns: list[_forebay.BatchColumn]) -> list[tuple[Any, ...]]:
         """Native columns of several batches: for each what :meth:`_part` makes it of."""
@@ -444,10 +342,10 @@ def to_dict(columns: list[_forebay.BatchColumn], documents: frozenset[str], arra
     return batch
 
 
-def _rebuild(kind: type[Loader], views: list[View], options: dict[str, Any], rest: tuple[Stages, list[str]], epoch: int, start: tuple[int, int]) -> Loader:
+def _rebuild(kind: type[Loader], views: list[View], options: dict[str, Any], rest: tuple[Stages, list[str], Delivery], epoch: int, start: tuple[int, int]) -> Loader:
     loader = kind.__new__(kind)
     loader._options = options
-    loader._stages, loader.sources = rest
+    loader._stages, loader.sources, loader._delivery = rest
     loader._build(views, epoch)
     loader._start = start
     return loader

@@ -6,6 +6,7 @@ import json
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
+from ._computed import Beside, Computed, computed_of
 from ._errors import ArgumentError, DataError, UnknownColumnError
 from ._index import resolve
 from ._schema import Column, Schema
@@ -390,7 +391,7 @@ class View(Rows):
 
     __slots__ = ("_native", "_schema")
 
-    def __init__(self, native: _forebay.Rows, schema: Schema) -> None:
+    def __init__(self, native: Any, schema: Schema) -> None:
         self._native = native
         self._schema = schema
 
@@ -405,17 +406,35 @@ class View(Rows):
 
     def __reduce__(self) -> tuple[Any, ...]:
         native = self._native
-        return _reopen_view, (native.url, native.access, native.commit_id, native.table, native.numbers_or_none(), list(self._schema))
+        what = (native.commit_id, native.table, native.numbers_or_none(), list(self._schema), computed_of(native))
+        return _reopen_view, (native.url, native.access, *what)
+
+    def _row(self, row: int) -> dict[str, Any]:
+        # Of the table's columns only the view's are read.
+        return {name: _decode(column, self._native.value(name, row)) for name, column in self._schema.items()}
 
 
-def _reopen_view(url: str, access: _forebay.Access, commit: str, table: str, numbers: np.ndarray | None, columns: list[str]) -> View:
+def _reopen_view(
+    url: str,
+    access: _forebay.Access,
+    commit: str,
+    table: str,
+    numbers: np.ndarray | None,
+    columns: list[str],
+    computed: Mapping[str, Computed],
+) -> View:
     from . import _forebay
 
-    return _view(_forebay.Session.open_at(url, access, commit=commit), commit, table, numbers, columns)
+    return _view(_forebay.Session.open_at(url, access, commit=commit), commit, table, numbers, columns, computed)
 
 
 def _view(
-    session: _forebay.Session, commit: str, table: str, numbers: np.ndarray | None, columns: Iterable[str] | None
+    session: _forebay.Session,
+    commit: str,
+    table: str,
+    numbers: np.ndarray | None,
+    columns: Iterable[str] | None,
+    computed: Mapping[str, Computed] | None = None,
 ) -> View:
     """Rows of a table at a commit of a session's lake; all rows without numbers, all columns without names."""
     import numpy as np
@@ -428,7 +447,10 @@ def _view(
     schema = Schema._from_native(native.schema())
     if numbers is not None:
         native = native.select(np.ascontiguousarray(numbers, np.int64))
-    return View(native, schema if columns is None else Schema({name: _column(schema, name) for name in columns}))
+    computed = computed or {}
+    if columns is not None:
+        schema = Schema({name: computed[name].column if name in computed else _column(schema, name) for name in columns})
+    return View(Beside(native, computed) if computed else native, schema)
 
 
 class ColumnRows:

@@ -6,6 +6,7 @@ import os
 from collections.abc import Callable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
+from ._computed import Computed
 from ._errors import ArgumentError, ClosedError, MissingPackageError, UnsupportedError
 from ._rows import View, _column, _view
 from ._schema import Schema
@@ -159,7 +160,8 @@ class Statements:
 
         Any query that keeps the rows of its first table does: filters, joins, subqueries, order, limit, samples. Rows come in the
         query's order, or else in the table's; a join may select a row several times. The columns are those that the query names.
-        Computed columns, groups and the like are for :meth:`execute`.
+        Numbers and truth values may be computed (``label * 2 AS double``, or a column of a table that is joined): they are kept in
+        memory, and come with the rows wherever these go. Groups and the like are for :meth:`execute`.
 
         Parameters
         ----------
@@ -441,8 +443,9 @@ def _inputs(
 
 def _select(handle: _Handle, sql: str, inputs: tuple[Any, ...]) -> tuple[View, bool]:
     session = handle.session
-    table, commit, rows, columns, shuffled = _run(handle, lambda engine: engine.select(sql, inputs))
-    return _view(session, commit, table, rows, columns), shuffled
+    table, commit, rows, columns, shuffled, computed = _run(handle, lambda engine: engine.select(sql, inputs))
+    beside = {name: Computed.of_bytes(*values) for name, *values in computed}
+    return _view(session, commit, table, rows, columns, beside), shuffled
 
 
 def _agreed(select: Callable[[], tuple[View, bool]]) -> tuple[View, bool]:

@@ -7,7 +7,8 @@ from typing import TYPE_CHECKING, Any
 
 from ._changes import _author, _schema
 from ._convert import encode_rows
-from ._errors import ArgumentError, UnknownTableError
+from ._computed import computed_of
+from ._errors import ArgumentError, UnknownTableError, UnsupportedError
 from ._rows import Rows, View, _view
 from ._schema import Column, Schema
 
@@ -108,8 +109,12 @@ class Tables:
             If there is a view of that name.
         forebay.ArgumentError
             If the rows are of another lake.
+        forebay.UnsupportedError
+            If it has computed columns, which are no rows of the lake.
         """
         native = view._rows()
+        for computed in computed_of(native):
+            raise UnsupportedError(f"column '{computed}' is computed, and a view with a name keeps rows: materialize() makes a table with it")
         if native.url != self._handle.session.url:
             raise ArgumentError(f"the rows are of {native.url}, and views are kept with their rows, in {self._handle.session.url}")
         numbers = native.numbers_or_none()

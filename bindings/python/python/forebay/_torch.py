@@ -120,6 +120,9 @@ class TorchLoader(Loader):
     def _array(self, native: _forebay.Tensor) -> torch.Tensor:
         return tensor(native)
 
+    def _of_numpy(self, array: Any) -> torch.Tensor:
+        return torch.from_numpy(array)
+
     def _channels_first(self, array: torch.Tensor) -> torch.Tensor:
         return array.permute(0, 3, 1, 2)
 

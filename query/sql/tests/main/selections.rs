@@ -43,6 +43,40 @@ async fn a_join_selects_rows_once_for_each_match() {
     assert_eq!(chosen.rows, [1, 6]);
 }
 
+fn computed(chosen: &Chosen) -> Vec<String> {
+    let texts = |column: &forebay_sql::Computed| {
+        let values = (0..column.values.len())
+            .map(|row| arrow::util::display::array_value_to_string(&column.values, row).unwrap());
+        format!("{}{} {}", column.name, if column.nullable { "?" } else { "" }, values.collect::<Vec<_>>().join(" "))
+    };
+    chosen.computed.iter().map(texts).collect()
+}
+
+#[tokio::test]
+async fn what_is_computed_comes_with_the_rows() {
+    let mut lake = with(ITEMS).await;
+    let text = "SELECT pixels, label * 10 + id AS mixed, id > 14 AS late FROM items WHERE label = 1 ORDER BY mixed DESC LIMIT 3";
+    let chosen = select(&mut lake, text).await;
+    assert_eq!(chosen.rows, [18, 15, 12]);
+    assert_eq!(chosen.columns, Some(["pixels", "mixed", "late"].map(str::to_owned).to_vec()));
+    assert_eq!(computed(&chosen), ["mixed? 29 26 23", "late? true true false"]);
+    // In the table's order, and of a row that comes twice in the order of the values.
+    let text = "SELECT items.*, length(name) + i AS n FROM items JOIN names USING (label)
+        JOIN (VALUES (5), (2)) AS more(i) ON true WHERE id IN (0, 1)";
+    let chosen = select(&mut lake, text).await;
+    assert_eq!(chosen.rows, [0, 0, 1, 1, 1, 1]);
+    assert_eq!(chosen.columns, Some(["id", "label", "pixels", "n"].map(str::to_owned).to_vec()));
+    assert_eq!(computed(&chosen), ["n? 6 9 5 5 8 8"]);
+    let text =
+        "SELECT items.id, others.label FROM items JOIN items AS others ON others.id = items.id + 1 WHERE items.id = 7";
+    assert_eq!(computed(&select(&mut lake, text).await), ["label? 2"]);
+    let none = select(&mut lake, "SELECT id, random() AS r, 1.5 AS c FROM items WHERE id < 0").await;
+    assert_eq!((none.rows.len(), computed(&none)), (0, vec!["r? ".to_owned(), "c ".to_owned()]));
+    let random = select(&mut lake, "SELECT id, random() AS r FROM items ORDER BY RANDOM()").await;
+    assert!(random.shuffle && random.rows.len() == 19);
+    assert_eq!(computed(&select(&mut lake, "SELECT id, random() AS r FROM items").await), computed(&random));
+}
+
 #[tokio::test]
 async fn order_by_random_is_a_shuffle_and_with_a_limit_a_sample() {
     let mut lake = with(ITEMS).await;
@@ -84,7 +118,13 @@ async fn what_is_no_selection_says_why() {
         ("SELECT label, count(*) FROM items GROUP BY label", "no GROUP BY"),
         ("SELECT DISTINCT label FROM items", "no DISTINCT"),
         ("SELECT id FROM items UNION SELECT id FROM items", "no UNION"),
-        ("SELECT id * 2 FROM items", "execute() gives computed columns"),
+        ("SELECT id * 2 FROM items", "give what is computed a name, as in id * 2 AS name"),
+        ("SELECT id, label * 2 AS id FROM items", "two columns are named id"),
+        ("SELECT *, 1 AS label FROM items", "two columns are named label"),
+        ("SELECT id, pixels AS p FROM items", "p is computed, and of type"),
+        ("SELECT id, name FROM items JOIN names USING (label)", "no column name"),
+        ("SELECT id, names.name FROM items JOIN names USING (label)", "name is computed, and of type LargeUtf8"),
+        ("SELECT id, count(*) AS n FROM items", "GROUP BY"),
         ("SELECT * FROM (SELECT 1)", "FROM must begin with a table"),
         ("DELETE FROM items", "a selection is one SELECT"),
         ("SELECT lable FROM items", "lable"),
