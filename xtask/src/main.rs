@@ -7,6 +7,7 @@ mod codegen;
 mod delay;
 mod demo;
 mod elf;
+mod fuzz;
 mod gpu;
 mod plain;
 mod repo;

@@ -4,7 +4,7 @@ use crate::clouds::Clouds;
 use crate::repo::Repo;
 use crate::shell::{self, cargo};
 use crate::venv::{Set, Venv};
-use crate::{codegen, tidy, wheel};
+use crate::{codegen, fuzz, tidy, wheel};
 use anyhow::{Context, Result};
 use std::process::ExitCode;
 use std::time::{Duration, Instant};
@@ -18,7 +18,7 @@ const FEATURES: [&str; 2] = ["--features", "forebay-sql-python/shared"];
 
 #[derive(clap::Args)]
 pub(crate) struct Args {
-    /// Run the tests that take minutes at full length (sets FOREBAY_LONG=1).
+    /// Run the tests that take minutes at full length (sets FOREBAY_LONG=1), and fuzz every parser of the format for a minute.
     #[arg(long)]
     long: bool,
 }
@@ -27,7 +27,7 @@ pub(crate) struct Args {
 type Step<'a> = (&'a str, Box<dyn Fn() -> Result<()> + 'a>);
 
 pub(crate) fn run(repo: &Repo, args: &Args) -> Result<ExitCode> {
-    let steps: Vec<Step<'_>> = vec![
+    let mut steps: Vec<Step<'_>> = vec![
         ("fmt", Box::new(|| shell::run(cargo(repo).args(["fmt", "--all", "--check"])))),
         ("codegen", Box::new(|| codegen::run(repo, &codegen::Args { check: true }).map(drop))),
         ("tidy", Box::new(|| tidy::run(repo).map(drop))),
@@ -37,6 +37,9 @@ pub(crate) fn run(repo: &Repo, args: &Args) -> Result<ExitCode> {
         ("rust", Box::new(|| rust(repo, args))),
         ("python", Box::new(|| python(repo, args))),
     ];
+    if args.long {
+        steps.push(("fuzz", Box::new(|| fuzz::run(repo))));
+    }
     let mut took = Vec::new();
     let outcome = steps.iter().try_for_each(|(name, step)| {
         println!("\n== {name}");
