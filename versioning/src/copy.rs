@@ -318,9 +318,7 @@ impl Found {
     }
 
     fn add_fragments(&mut self, fragments: &[Fragment]) {
-        let mut fragments = fragments.to_vec();
-        self.purges.apply(&mut fragments);
-        for fragment in &fragments {
+        for fragment in self.purges.applied(fragments) {
             self.add_files(fragment.all_files());
             self.metas.extend(fragment.origins.map(|origins| (origins.id, origins)));
         }

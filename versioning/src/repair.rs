@@ -4,7 +4,7 @@ use std::collections::{BTreeMap, BTreeSet, HashSet};
 
 use forebay_format::{
     CommitId, FieldId,
-    meta::{Commit, DataFileRef, Page, PageLocation, Pointer, RefKind, RootRef, TableEntry, TableRoot},
+    meta::{Commit, DataFileRef, Fragment, PageLocation, Pointer, RefKind, RootRef, TableEntry, TableRoot},
 };
 
 use crate::{At, Error, Lake, Result, Verification, commit, names, verify::Walk};
@@ -149,39 +149,48 @@ impl Lake {
         for entry in &commit.tables {
             let root = match &entry.root {
                 RootRef::Inline(root) => root.clone(),
+                RootRef::Object(pointer) if lose_meta(entry, pointer, entry.rows, bad, &mut losses) => continue,
                 RootRef::Object(pointer) => {
-                    let path = names::meta(pointer.id);
-                    if bad.contains(&path) {
-                        lose(&mut losses, entry, None, entry.rows, path);
-                        continue;
-                    }
                     let bytes = commit::fetch(self.storage(), pointer, &format!("table '{}'", entry.name)).await?;
-                    TableRoot::decode(&bytes).map_err(Error::object(path))?
+                    TableRoot::decode(&bytes).map_err(Error::object(names::meta(pointer.id)))?
                 }
             };
             for reference in &root.pages {
-                let page = match &reference.page {
-                    PageLocation::Inline(page) => page.clone(),
+                let fragments = match &reference.page {
+                    PageLocation::Inline(page) => self.known_purges().applied(&page.fragments),
+                    PageLocation::Object(pointer) if lose_meta(entry, pointer, reference.rows, bad, &mut losses) => {
+                        continue;
+                    }
                     PageLocation::Object(pointer) => {
-                        let path = names::meta(pointer.id);
-                        if bad.contains(&path) {
-                            lose(&mut losses, entry, None, reference.rows, path);
-                            continue;
-                        }
-                        Page::clone(&*self.page(pointer, "a commit that is assessed").await?)
+                        let page = self.page(pointer, "a commit that is assessed").await?;
+                        self.known_purges().applied(&page.fragments)
                     }
                 };
-                let mut page = page;
-                self.known_purges().apply(&mut page.fragments);
-                lose_of_page(entry, &root, page, bad, &mut losses);
+                lose_of_fragments(entry, &root, &fragments, bad, &mut losses);
             }
         }
         Ok(losses)
     }
 }
 
-/// What the fragments of a page lost.
-fn lose_of_page(entry: &TableEntry, root: &TableRoot, page: Page, bad: &BTreeSet<String>, losses: &mut Losses) {
+/// Whether a root or page, of so many rows, is lost, and those with it.
+fn lose_meta(entry: &TableEntry, object: &Pointer, rows: u64, bad: &BTreeSet<String>, losses: &mut Losses) -> bool {
+    let path = names::meta(object.id);
+    let lost = bad.contains(&path);
+    if lost {
+        lose(losses, entry, None, rows, path);
+    }
+    lost
+}
+
+/// What fragments lost.
+fn lose_of_fragments(
+    entry: &TableEntry,
+    root: &TableRoot,
+    fragments: &[Fragment],
+    bad: &BTreeSet<String>,
+    losses: &mut Losses,
+) {
     let mut lost = |file: &DataFileRef, rows: u64, without: &dyn Fn(FieldId) -> bool| {
         let path = names::data(file.id);
         if rows > 0 && bad.contains(&path) {
@@ -192,7 +201,7 @@ fn lose_of_page(entry: &TableEntry, root: &TableRoot, page: Page, bad: &BTreeSet
             }
         }
     };
-    for fragment in page.fragments {
+    for fragment in fragments {
         let live = u64::from(fragment.live());
         fragment.files.iter().for_each(|file| lost(file, live, &|_| false));
         for overlay in &fragment.overlays {

@@ -82,7 +82,7 @@ impl Version {
             }
             bounds = Some(match bounds {
                 None => (min, max),
-                Some((low, high)) => (smaller(min, low, true), smaller(max, high, false)),
+                Some((low, high)) => (if min < low { min } else { low }, if max > high { max } else { high }),
             });
         }
         Ok(bounds)
@@ -92,18 +92,6 @@ impl Version {
     pub(crate) async fn carried(&self, column: &Column, carrier: usize, rows: &RowSet) -> Result<ColumnData> {
         self.table.cells(column, carrier, rows).await
     }
-}
-
-/// The smaller or the larger of two bounds.
-fn smaller(a: Bound, b: Bound, smaller: bool) -> Bound {
-    let less = match (&a, &b) {
-        (Bound::Int(a), Bound::Int(b)) => a < b,
-        (Bound::Uint(a), Bound::Uint(b)) => a < b,
-        (Bound::Float(a), Bound::Float(b)) => a < b,
-        (Bound::Text(a), Bound::Text(b)) => a < b,
-        _ => smaller,
-    };
-    if less == smaller { a } else { b }
 }
 
 /// Parts of a column, each with the rows it has (which no other part has), as one: in ascending order of the rows.

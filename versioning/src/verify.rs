@@ -318,9 +318,7 @@ impl<'a> Walk<'a> {
                     let reason = format!("it has {found} rows, its reference says {}", page.rows);
                     self.found.fault(&path, Error::Inconsistent { path: path.clone(), reason })?;
                 }
-                let mut fragments = fragments;
-                self.lake.known_purges().apply(&mut fragments);
-                for fragment in fragments {
+                for fragment in self.lake.known_purges().applied(&fragments) {
                     for file in &fragment.files {
                         self.files.insert(names::data(file.id), (file.clone(), fragment.rows..=fragment.rows));
                     }

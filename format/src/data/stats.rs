@@ -1,5 +1,7 @@
 //! What is known of the values of a chunk, so that a filter can pass it over without reading it.
 
+use std::cmp::Ordering;
+
 use crate::{Bitmap, DType, Values};
 
 /// A bound of the values of a chunk, in the widest type of its kind.
@@ -14,6 +16,19 @@ pub enum Bound {
     Float(f64),
     /// Of text: by bytes. It may be shorter than every value, and is then still a bound.
     Text(String),
+}
+
+/// Bounds of one kind are ordered as the values; those of different kinds are not.
+impl PartialOrd for Bound {
+    fn partial_cmp(&self, other: &Self) -> Option<Ordering> {
+        match (self, other) {
+            (Self::Int(a), Self::Int(b)) => a.partial_cmp(b),
+            (Self::Uint(a), Self::Uint(b)) => a.partial_cmp(b),
+            (Self::Float(a), Self::Float(b)) => a.partial_cmp(b),
+            (Self::Text(a), Self::Text(b)) => a.partial_cmp(b),
+            _ => None,
+        }
+    }
 }
 
 /// What is known of the values of a chunk. What is `None` is unknown, and must not prune.
@@ -241,6 +256,15 @@ pub(crate) fn bound(dtype: DType, bytes: &[u8]) -> Option<Bound> {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn bounds_are_ordered_as_values_of_one_kind_and_not_at_all_across_kinds() {
+        let text = |text: &str| Bound::Text(text.to_owned());
+        assert!(Bound::Int(-1) < Bound::Int(0) && Bound::Uint(2) > Bound::Uint(1));
+        assert!(Bound::Float(-0.5) < Bound::Float(0.0) && text("a") < text("ab"));
+        assert_eq!(Bound::Int(1).partial_cmp(&Bound::Uint(2)), None);
+        assert_eq!(text("1").partial_cmp(&Bound::Float(2.0)), None);
+    }
 
     #[test]
     fn bounds_of_long_text_are_short_and_still_bounds() {

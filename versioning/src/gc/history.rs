@@ -50,9 +50,7 @@ impl Contents {
     }
 
     pub(super) fn add_fragments(&mut self, fragments: &[Fragment], purges: &Purges) {
-        let mut fragments = fragments.to_vec();
-        purges.apply(&mut fragments);
-        for fragment in &fragments {
+        for fragment in purges.applied(fragments) {
             self.paths.extend(fragment.all_files().map(|file| names::data(file.id)));
             self.paths.extend(fragment.origins.map(|origins| names::meta(origins.id)));
         }

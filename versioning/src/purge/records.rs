@@ -123,6 +123,13 @@ impl Purges {
         }
     }
 
+    /// Fragments as they are read, of some as they are stored.
+    pub(crate) fn applied(&self, fragments: &[Fragment]) -> Vec<Fragment> {
+        let mut fragments = fragments.to_vec();
+        self.apply(&mut fragments);
+        fragments
+    }
+
     /// Origins name the overlays that rows went through by their files.
     pub(crate) fn apply_to_origins(&self, origins: &mut Origins) {
         for edit in origins.origins.iter_mut().flat_map(|origin| &mut origin.edits) {

@@ -107,65 +107,30 @@ impl Work {
 /// # Errors
 /// [`Error::DuplicateKey`], and what reading the key's columns reports.
 pub(crate) async fn check_new_keys(base: &Snapshot, table: &str, root: &TableRoot, added: &[Fragment]) -> Result<()> {
-    let key = |field: &FieldId| root.schema.columns.iter().find(|column| column.field == *field).cloned();
-    let columns: Vec<Column> = root.key.iter().filter_map(key).collect();
-    let duplicate = |row| {
-        let columns = columns.iter().map(|column| column.name.clone()).collect();
-        Err(Error::DuplicateKey { table: table.to_owned(), columns, row })
-    };
+    let mut keys = Keys::of(table, root);
     let fresh = Version::load(base, root.clone(), added.to_vec()).await?;
-    let mut known = HashSet::new();
-    for (leaf, row, key) in keys(&fresh, &columns).await? {
-        if !known.insert(key) {
-            return duplicate(leaf::row_id(&fresh.side, leaf, row));
-        }
-    }
+    keys.take(&fresh).await?;
+    let Some(first) = keys.columns.first() else { return Ok(()) };
     let mut bounds = Vec::with_capacity(added.len());
     for number in 0..added.len() {
-        bounds.push(fresh.bounds(number, &columns[0]).await?);
+        bounds.push(fresh.bounds(number, first).await?);
     }
     let all =
         Version::load(base, root.clone(), manifest::fragments(base.lake(), root, "a table with a key").await?).await?;
     let mut near = Vec::new();
     for (number, fragment) in all.side.fragments.iter().enumerate() {
-        let there = all.bounds(number, &columns[0]).await?;
+        let there = all.bounds(number, first).await?;
         if bounds.iter().any(|new| may_meet(new.as_ref(), there.as_ref())) {
             near.push(fragment.clone());
         }
     }
-    let near = Version::load(base, root.clone(), near).await?;
-    for (leaf, row, key) in keys(&near, &columns).await? {
-        if known.contains(&key) {
-            return duplicate(leaf::row_id(&near.side, leaf, row));
-        }
-    }
-    Ok(())
+    keys.take(&Version::load(base, root.clone(), near).await?).await
 }
 
 /// Whether two ranges have a value in common; one that isn't known may.
 fn may_meet(one: Option<&(Bound, Bound)>, other: Option<&(Bound, Bound)>) -> bool {
     let (Some((min, max)), Some((low, high))) = (one, other) else { return true };
-    let before = |a: &Bound, b: &Bound| match (a, b) {
-        (Bound::Int(a), Bound::Int(b)) => a < b,
-        (Bound::Uint(a), Bound::Uint(b)) => a < b,
-        (Bound::Float(a), Bound::Float(b)) => a < b,
-        (Bound::Text(a), Bound::Text(b)) => a < b,
-        _ => false,
-    };
-    !before(max, low) && !before(high, min)
-}
-
-/// The keys of all rows of a version, with their leaves.
-async fn keys(version: &Version, columns: &[Column]) -> Result<Vec<(FragmentId, u32, merge::Key)>> {
-    let mut leaves: Vec<_> = version.side.leaves().map(|(leaf, _)| leaf).collect();
-    leaves.sort_unstable();
-    let mut keys = Vec::new();
-    for leaf in leaves {
-        let live = version.side.live(leaf);
-        let found = merge::keys_of_leaf(version, columns, leaf, &live).await?;
-        keys.extend(found.into_iter().map(|(row, key)| (leaf, row, key)));
-    }
-    Ok(keys)
+    !(max < low || high < min)
 }
 
 /// Checks that no two rows of a table, as it becomes, have equal keys.
@@ -181,17 +146,36 @@ pub(crate) async fn check_keys(
     let before = manifest::fragments(base.lake(), root, "a table with a key").await?;
     let after =
         before.into_iter().flat_map(|fragment| edits.get(&fragment.id).cloned().unwrap_or_else(|| vec![fragment]));
-    let after = after.collect();
-    let version = Version::load(base, root.clone(), after).await?;
-    let key = |field: &FieldId| root.schema.columns.iter().find(|column| column.field == *field).cloned();
-    let columns: Vec<Column> = root.key.iter().filter_map(key).collect();
-    let mut known = HashSet::new();
-    for (leaf, row, key) in keys(&version, &columns).await? {
-        if !known.insert(key) {
-            let columns = columns.iter().map(|column| column.name.clone()).collect();
-            let row = leaf::row_id(&version.side, leaf, row);
-            return Err(Error::DuplicateKey { table: table.to_owned(), columns, row });
-        }
+    let version = Version::load(base, root.clone(), after.collect()).await?;
+    Keys::of(table, root).take(&version).await
+}
+
+/// Keys of rows of a table that were met.
+struct Keys<'a> {
+    table: &'a str,
+    columns: Vec<Column>,
+    known: HashSet<merge::Key>,
+}
+
+impl<'a> Keys<'a> {
+    fn of(table: &'a str, root: &TableRoot) -> Self {
+        let column = |field: &FieldId| root.schema.columns.iter().find(|column| column.field == *field).cloned();
+        Self { table, columns: root.key.iter().filter_map(column).collect(), known: HashSet::new() }
     }
-    Ok(())
+
+    /// Takes in the keys of all rows of a version, none of which was met before.
+    async fn take(&mut self, version: &Version) -> Result<()> {
+        let mut leaves: Vec<_> = version.side.leaves().map(|(leaf, _)| leaf).collect();
+        leaves.sort_unstable();
+        for leaf in leaves {
+            for (row, key) in merge::keys_of_leaf(version, &self.columns, leaf, &version.side.live(leaf)).await? {
+                if !self.known.insert(key) {
+                    let columns = self.columns.iter().map(|column| column.name.clone()).collect();
+                    let row = leaf::row_id(&version.side, leaf, row);
+                    return Err(Error::DuplicateKey { table: self.table.to_owned(), columns, row });
+                }
+            }
+        }
+        Ok(())
+    }
 }
