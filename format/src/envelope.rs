@@ -29,8 +29,10 @@ pub(crate) const EDITS: u64 = 1 << 0;
 pub(crate) const KEYS: u64 = 1 << 1;
 /// Feature bit 2: rows were erased from the lake, and files replaced.
 pub(crate) const PURGES: u64 = 1 << 2;
+/// Feature bit 3: fragments are packed in runs.
+pub(crate) const RUNS: u64 = 1 << 3;
 /// The feature bits that this crate knows in metadata objects.
-const META_FEATURES: u64 = EDITS | KEYS | PURGES;
+const META_FEATURES: u64 = EDITS | KEYS | PURGES | RUNS;
 /// The feature bits that this crate knows in data files, and writes.
 pub(crate) const FEATURES: u64 = 0;
 

@@ -2,7 +2,10 @@
 
 use std::ops::Range;
 
-use crate::{Error, Result};
+use crate::{
+    Error, Result,
+    bytes::{number, put_number},
+};
 
 /// A set of row numbers, kept as runs: ascending, apart, not empty.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Hash)]
@@ -217,12 +220,8 @@ impl RowSet {
     pub fn encode(&self) -> Vec<u8> {
         let (mut bytes, mut end) = (Vec::with_capacity(self.runs.len() * 3), 0);
         for run in &self.runs {
-            for mut value in [run.start - end, run.end - run.start] {
-                while value >= 0x80 {
-                    bytes.push(value as u8 | 0x80);
-                    value >>= 7;
-                }
-                bytes.push(value as u8);
+            for value in [run.start - end, run.end - run.start] {
+                put_number(&mut bytes, u64::from(value));
             }
             end = run.end;
         }
@@ -239,20 +238,9 @@ impl RowSet {
             Error::Corrupt { what, offset: offset as u64, reason }
         };
         let (mut set, mut at, mut end) = (Self::new(), 0, 0_u64);
-        let number = |at: &mut usize| {
-            let mut value = 0_u64;
-            for shift in (0..35).step_by(7) {
-                let byte = *bytes.get(*at).ok_or_else(|| corrupt(*at, "it ends in the middle of a number"))?;
-                *at += 1;
-                value |= u64::from(byte & 0x7f) << shift;
-                if byte < 0x80 {
-                    return Ok(value);
-                }
-            }
-            Err(corrupt(*at, "a number has more than five bytes"))
-        };
+        let next = |at: &mut usize| number(bytes, at, 5).map_err(|reason| corrupt(*at, reason));
         while at < bytes.len() {
-            let (gap, length) = (number(&mut at)?, number(&mut at)?);
+            let (gap, length) = (next(&mut at)?, next(&mut at)?);
             if length == 0 || (gap == 0 && end > 0) {
                 return Err(corrupt(at, "a run is empty or adjoins the one before"));
             }

@@ -95,7 +95,7 @@ fn index(file: &[u8]) {
     let footer = Footer::parse(&file[file.len() - Footer::SIZE..]).unwrap();
     let start = footer.index_offset as usize;
     let (flatbuffer, _) = file[start..].split_at(footer.index_length as usize);
-    let fields: Vec<FieldId> = (0x11..=0x16).map(FieldId).collect();
+    let fields = (0x11..=0x16).map(FieldId).collect();
     let reference = DataFileRef {
         id: footer.id,
         size: file.len() as u64,

@@ -55,7 +55,7 @@ pub fn schema() -> impl Strategy<Value = Schema> {
 fn data_file() -> impl Strategy<Value = DataFileRef> {
     (id(), 4096u64..1 << 40, 0u32..4 << 20, fields()).prop_map(|(id, index_offset, index_length, fields)| {
         let size = index_offset + u64::from(index_length) + Footer::SIZE as u64;
-        DataFileRef { id, size, index_offset, index_length, fields }
+        DataFileRef { id, size, index_offset, index_length, fields: fields.into() }
     })
 }
 
@@ -64,9 +64,33 @@ pub fn page() -> impl Strategy<Value = Page> {
     let edits = (row_set(), vec(overlay, 0..3), option::of(pointer()));
     let fragment = (id(), 1000_u32.., vec(data_file(), 0..3), edits).prop_map(|(id, rows, files, edits)| {
         let (deleted, overlays, origins) = edits;
+        let origins = origins.map(Box::new);
         Fragment { id, rows, files, deleted, overlays, origins }
     });
-    vec(fragment, 0..4).prop_map(|fragments| Page { fragments })
+    prop_oneof![vec(fragment, 0..4), packed()].prop_map(|fragments| Page { fragments })
+}
+
+/// Fragments that all have a file, neighbours often with the same columns, and files often with the fragment's id.
+fn packed() -> impl Strategy<Value = Vec<Fragment>> {
+    let overlay = (data_file(), row_set(), 0_u32..9).prop_map(|(file, rows, first)| Overlay { file, rows, first });
+    let edits = (vec(data_file(), 0..2), row_set(), vec(overlay, 0..2), option::of(pointer()));
+    let edits = option::weighted(0.3, edits);
+    let fragment = (data_file(), 0_usize..2, any::<bool>(), any::<u32>(), edits);
+    (vec(fields(), 2), vec(fragment, 1..12)).prop_map(|(lists, fragments)| {
+        let fragment = |(mut file, list, own, rows, edits): (DataFileRef, usize, bool, u32, Option<_>)| {
+            file.fields = lists[list].clone().into();
+            let id = if own { file.id.cast() } else { Id::random() };
+            let mut fragment = Fragment::new(id, rows, vec![file]);
+            if let Some((files, deleted, overlays, origins)) = edits {
+                fragment.rows = rows.max(1000);
+                fragment.files.extend::<Vec<_>>(files);
+                (fragment.deleted, fragment.overlays) = (deleted, overlays);
+                fragment.origins = Option::map(origins, Box::new);
+            }
+            fragment
+        };
+        fragments.into_iter().map(fragment).collect()
+    })
 }
 
 pub fn row_set() -> impl Strategy<Value = RowSet> {

@@ -103,8 +103,8 @@ fn an_index_is_refused_for_any_other_file() {
     refused(|file| file.index_length -= 1);
     refused(|file| file.index_length = u32::MAX);
     refused(|file| (file.size, file.index_offset) = (file.size + 4096, file.index_offset + 4096));
-    refused(|file| file.fields.reverse());
-    refused(|file| file.fields.truncate(2));
+    refused(|file| file.fields = file.fields.iter().rev().copied().collect());
+    refused(|file| file.fields = file.fields[..2].into());
     refused(|file| (file.size, file.index_offset) = (u64::MAX, u64::MAX));
 }
 

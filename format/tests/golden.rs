@@ -104,12 +104,40 @@ fn page(file: &DataFileRef) -> Page {
 /// A page whose fragment has lost a row and got new values for two.
 fn edited() -> Page {
     let file = data_file().reference;
-    let overlay = DataFileRef { id: id(20), fields: vec![FieldId(0x12)], ..file.clone() };
+    let overlay = DataFileRef { id: id(20), fields: [FieldId(0x12)].into(), ..file.clone() };
     let mut fragment = Fragment::new(id(6), 300, vec![file]);
     fragment.deleted = RowSet::of(vec![1, 200, 201, 299]);
     fragment.overlays = vec![Overlay { file: overlay, rows: RowSet::of(vec![0, 2]), first: 1 }];
-    fragment.origins = Some(Pointer { id: id(21), length: 200, hash: [0x12; 32] });
+    fragment.origins = Some(Box::new(Pointer { id: id(21), length: 200, hash: [0x12; 32] }));
     Page { fragments: vec![fragment] }
+}
+
+/// Fragments in runs: of two lists of columns, some named as their files and some not, two of them edited.
+fn packed() -> Page {
+    let reference = data_file().reference;
+    let fragment = |byte, file, rows, fields| {
+        let file = DataFileRef { id: id(file), fields, ..reference.clone() };
+        Fragment::new(id(byte), rows, vec![file])
+    };
+    let some: std::sync::Arc<[FieldId]> = [FieldId(0x11), FieldId(0x12)].into();
+    let mut second = fragment(51, 51, 300, some.clone());
+    second.deleted = RowSet::of(vec![1, 200, 201, 299]);
+    let mut third = fragment(52, 62, 70_000, some.clone());
+    third.files.push(DataFileRef { id: id(63), fields: [FieldId(0x13)].into(), ..reference.clone() });
+    let overlay = DataFileRef { id: id(20), fields: [FieldId(0x12)].into(), ..reference.clone() };
+    third.overlays = vec![Overlay { file: overlay, rows: RowSet::of(vec![0, 2]), first: 1 }];
+    third.origins = Some(Box::new(Pointer { id: id(21), length: 200, hash: [0x12; 32] }));
+    let last = fragment(53, 53, u32::MAX, [FieldId(0x14)].into());
+    Page { fragments: vec![fragment(50, 50, 3, some), second, third, last] }
+}
+
+/// A root whose last page is packed in it.
+fn packed_root() -> TableRoot {
+    let page = packed();
+    let rows = page.fragments.iter().map(|fragment| u64::from(fragment.live())).sum();
+    let mut root = table_root();
+    root.pages[1] = PageRef { fragments: 4, rows, bytes: 200_000, page: PageLocation::Inline(page) };
+    root
 }
 
 fn origins() -> Origins {
@@ -120,7 +148,7 @@ fn origins() -> Origins {
 }
 
 fn keyed() -> TableRoot {
-    let default = DataFileRef { id: id(24), fields: vec![FieldId(0x12)], ..data_file().reference };
+    let default = DataFileRef { id: id(24), fields: [FieldId(0x12)].into(), ..data_file().reference };
     TableRoot { key: vec![FieldId(0x12)], defaults: vec![default], ..table_root() }
 }
 
@@ -187,6 +215,8 @@ fn golden_metadata_objects_are_read() {
     check("root", table_root(), TableRoot::encode, TableRoot::decode);
     check("page", page(&data_file().reference), Page::encode, Page::decode);
     check("page-edits", edited(), Page::encode, Page::decode);
+    check("page-runs", packed(), Page::encode, Page::decode);
+    check("root-runs", packed_root(), TableRoot::encode, TableRoot::decode);
     check("root-key", keyed(), TableRoot::encode, TableRoot::decode);
     check("origins", origins(), Origins::encode, Origins::decode);
     let embedded = golden("commit", || commit().encode().unwrap());
@@ -260,7 +290,7 @@ fn a_golden_purge_and_a_marker_that_tells_of_it_are_read() {
 /// What a reader of an earlier version meets when a later one used a feature that it doesn't know.
 #[test]
 fn an_unknown_feature_bit_is_refused_by_its_number() {
-    for name in ["lake", "commit", "root", "page", "ref-commit", "tag", "pin", "gc-verdict", "purge"] {
+    for name in ["lake", "commit", "root", "page", "page-runs", "ref-commit", "tag", "pin", "gc-verdict", "purge"] {
         let mut bytes = object(name);
         bytes[16 + 5] |= 1 << 3;
         let crc = crc32c(&[&bytes[..28], &bytes[32..]].concat());

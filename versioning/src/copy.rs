@@ -320,7 +320,7 @@ impl Found {
     fn add_fragments(&mut self, fragments: &[Fragment]) {
         for fragment in self.purges.applied(fragments) {
             self.add_files(fragment.all_files());
-            self.metas.extend(fragment.origins.map(|origins| (origins.id, origins)));
+            self.metas.extend(fragment.origins.as_ref().map(|origins| (origins.id, **origins)));
         }
     }
 

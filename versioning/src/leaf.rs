@@ -105,12 +105,12 @@ fn pieces(carrier: usize, fragment: &Fragment, origins: Option<&Origins>) -> Vec
         piece.live = piece.rows.subtract(&piece.to_leaf(&fragment.deleted));
         // A fragment is written as one file: the others brought columns that were added later, with values for all rows.
         for file in fragment.files.iter().skip(1) {
-            piece.edits.push(Edit { file: file.id, rows: piece.rows.clone(), fields: file.fields.clone() });
+            piece.edits.push(Edit { file: file.id, rows: piece.rows.clone(), fields: file.fields.to_vec() });
         }
         for overlay in &fragment.overlays {
             let rows = piece.to_leaf(&overlay.rows);
             if !rows.is_empty() {
-                piece.edits.push(Edit { file: overlay.file.id, rows, fields: overlay.file.fields.clone() });
+                piece.edits.push(Edit { file: overlay.file.id, rows, fields: overlay.file.fields.to_vec() });
             }
         }
         first += origin.rows.len();

@@ -19,8 +19,11 @@ use crate::{Error, Lake, Result, commit, names};
 const INLINE: usize = 8 << 10;
 /// The most bytes of a page object.
 const PAGE: usize = 256 << 10;
+/// The last page is written anew, with more in it, as long as it has fewer bytes: a table has few pages, and a commit that
+/// writes one stays within bounds.
+const OPEN: usize = 224 << 10;
 /// The least bytes of a fragment in a page.
-const FRAGMENT: usize = 64;
+const FRAGMENT: usize = 19;
 /// The most bytes of a root inside a commit.
 const INLINE_ROOT: usize = 24 << 10;
 /// Pages fetched at once.
@@ -67,7 +70,7 @@ pub(crate) async fn append(lake: &Lake, root: &TableRoot, added: &[Fragment], re
     tail.extend_from_slice(added);
     if tail.len() > INLINE / FRAGMENT || encode(&tail)?.len() > INLINE {
         if let Some(PageRef { page: PageLocation::Object(pointer), .. }) = pages.last()
-            && (pointer.length as usize) < PAGE / 2
+            && (pointer.length as usize) < OPEN
         {
             let page = lake.page(pointer, referrer).await?;
             tail.splice(0..0, page.fragments.iter().cloned());
@@ -98,17 +101,16 @@ async fn write(lake: &Lake, bytes: Vec<u8>) -> Result<Pointer> {
 
 /// Cuts fragments into runs whose pages have at most [`PAGE`] bytes each.
 fn paginate(fragments: Vec<Fragment>) -> Result<Vec<(Vec<Fragment>, Vec<u8>)>> {
-    // So many don't fit, and need not be encoded to find out.
-    if fragments.len() <= PAGE / FRAGMENT {
-        let bytes = encode(&fragments)?;
-        if bytes.len() <= PAGE || fragments.len() == 1 {
-            return Ok(vec![(fragments, bytes)]);
-        }
+    let parts = match encode(&fragments) {
+        Ok(bytes) if bytes.len() <= PAGE || fragments.len() == 1 => return Ok(vec![(fragments, bytes)]),
+        Ok(bytes) => bytes.len().div_ceil(OPEN),
+        Err(Error::Data(forebay_format::Error::Limit { .. })) if fragments.len() > 1 => 2,
+        Err(error) => return Err(error),
+    };
+    let mut pages = Vec::with_capacity(parts);
+    for part in fragments.chunks(fragments.len().div_ceil(parts)) {
+        pages.extend(paginate(part.to_vec())?);
     }
-    let mut left = fragments;
-    let right = left.split_off(left.len() / 2);
-    let mut pages = paginate(left)?;
-    pages.extend(paginate(right)?);
     Ok(pages)
 }
 

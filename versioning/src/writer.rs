@@ -3,8 +3,7 @@
 use std::{collections::VecDeque, thread::JoinHandle};
 
 use forebay_format::{
-    Bitmap, Column, ColumnSlice, DataFileWriter, FileId, FragmentId, Schema, TableId, Values, WriteOptions,
-    meta::Fragment,
+    Bitmap, Column, ColumnSlice, DataFileWriter, FileId, Schema, TableId, Values, WriteOptions, meta::Fragment,
 };
 use forebay_storage::{ObjectWriter, Storage};
 
@@ -42,7 +41,7 @@ pub struct TableWriter {
     schema: Schema,
     options: WriteOptions,
     file_bytes: u64,
-    open: Option<(FragmentId, FileId, DataFileWriter<ObjectWriter>)>,
+    open: Option<(FileId, DataFileWriter<ObjectWriter>)>,
     /// Full files, made durable beside the writing of the next one.
     finishing: VecDeque<JoinHandle<Result<Fragment>>>,
     done: Vec<Fragment>,
@@ -101,10 +100,10 @@ impl TableWriter {
         let mean = rows.iter().map(bytes).sum::<u64>() / (total as u64).max(1);
         let mut start = 0;
         while start < total {
-            let size = self.open.as_ref().map_or(0, |(_, _, writer)| writer.size());
-            let written = self.open.as_ref().map_or(0, |(_, _, writer)| writer.rows());
+            let size = self.open.as_ref().map_or(0, |(_, writer)| writer.size());
+            let written = self.open.as_ref().map_or(0, |(_, writer)| writer.rows());
             let fit = (self.file_bytes.saturating_sub(size) / mean.max(1)).min(u64::from(u32::MAX - written)) as usize;
-            let full = self.open.as_ref().is_some_and(|(_, _, writer)| writer.is_full());
+            let full = self.open.as_ref().is_some_and(|(_, writer)| writer.is_full());
             if (fit < STEP || full) && written > 0 {
                 self.roll()?;
                 continue;
@@ -154,14 +153,14 @@ impl TableWriter {
 
     fn push_all(&mut self, rows: &[ColumnSlice<'_>]) -> Result<()> {
         if self.open.is_none() {
-            let (fragment, file) = (FragmentId::random(), FileId::random());
+            let file = FileId::random();
             let path = names::data(file);
             let sink = self.storage.writer(&path)?;
             let writer =
                 DataFileWriter::new(sink, file, &self.schema.columns, self.options).map_err(Error::object(path))?;
-            self.open = Some((fragment, file, writer));
+            self.open = Some((file, writer));
         }
-        if let Some((_, file, writer)) = &mut self.open {
+        if let Some((file, writer)) = &mut self.open {
             writer.push(rows).map_err(Error::object(names::data(*file)))?;
         }
         Ok(())
@@ -169,7 +168,7 @@ impl TableWriter {
 
     /// Sends the open file to be finished.
     fn roll(&mut self) -> Result<()> {
-        let Some((id, file, writer)) = self.open.take() else { return Ok(()) };
+        let Some((file, writer)) = self.open.take() else { return Ok(()) };
         while self.finishing.len() >= FINISHING {
             self.join_oldest()?;
         }
@@ -177,7 +176,8 @@ impl TableWriter {
             let rows = writer.rows();
             let (sink, reference) = writer.finish().map_err(Error::object(names::data(file)))?;
             sink.finish()?;
-            Ok(Fragment::new(id, rows, vec![reference]))
+            // A fragment named as its file is half as long in the manifest.
+            Ok(Fragment::new(file.cast(), rows, vec![reference]))
         }));
         Ok(())
     }

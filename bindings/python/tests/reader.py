@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import struct
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 MAGIC = b"\x89FOREBAY"
 ITEM = {"bool": 1, "int8": 1, "int16": 2, "int32": 4, "int64": 8, "uint8": 1, "uint16": 2, "uint32": 4, "uint64": 8,
@@ -104,12 +104,12 @@ def payload(data: bytes, kind: bytes) -> Table:
     """What is in the envelope of a metadata object."""
     need(len(data) >= 32 and data[:8] == MAGIC and data[8:12] == kind, f"not an object of kind {kind!r}")
     version, zero, features, length, crc = struct.unpack_from("<HHQII", data, 12)
-    need(version == 1 and zero == 0 and features & ~7 == 0, "a version or feature that this reader doesn't know")
+    need(version == 1 and zero == 0 and features & ~15 == 0, "a version or feature that this reader doesn't know")
     need(length == len(data) - 32 and crc32c(data[:28] + data[32:]) == crc, "a wrong length or checksum")
     return Table.root(data[32:])
 
 
-def row_set(data: bytes) -> list[int]:
+def leb128(data: bytes) -> list[int]:
     numbers, value, shift = [], 0, 0
     for byte in data:
         value |= (byte & 0x7F) << shift
@@ -117,8 +117,13 @@ def row_set(data: bytes) -> list[int]:
         if byte < 0x80:
             numbers.append(value)
             value = shift = 0
+    need(shift == 0, "a number that ends early")
+    return numbers
+
+
+def row_set(data: bytes) -> list[int]:
+    numbers, end = leb128(data), 0
     rows: list[int] = []
-    end = 0
     for gap, length in zip(numbers[::2], numbers[1::2]):
         rows.extend(range(end + gap, end + gap + length))
         end += gap + length
@@ -235,6 +240,61 @@ class Column:
         return found
 
 
+class File(NamedTuple):
+    """A data file as the manifest knows it."""
+
+    name: bytes
+    size: int
+    index_offset: int
+    index_length: int
+    fields: list[int]
+
+    @classmethod
+    def of(cls, file: Table) -> File:
+        return cls(file.bytes(0), file.number(1, "Q"), file.number(2, "Q"), file.number(3, "I"), file.vector(4, "Q"))
+
+
+class Overlay(NamedTuple):
+    file: File
+    rows: list[int]
+    first: int
+
+
+class Fragment(NamedTuple):
+    name: bytes
+    rows: int
+    files: list[File]
+    deleted: set[int]
+    overlays: list[Overlay]
+
+    @classmethod
+    def of(cls, name: bytes, rows: int, files: list[File], edits: Table, first: int) -> Fragment:
+        """`edits` has deleted rows and overlays in its fields `first` and behind."""
+        overlays = [Overlay(File.of(o.table(0)), row_set(o.bytes(1)), o.number(2, "I")) for o in edits.tables(first + 1)]
+        return cls(name, rows, files, set(row_set(edits.bytes(first))), overlays)
+
+
+def fragments(page: Table) -> list[Fragment]:
+    """The fragments of a page, in order."""
+    found = [
+        Fragment.of(each.bytes(0), each.number(1, "I"), [File.of(file) for file in each.tables(2)], each, 3)
+        for each in page.tables(0)
+    ]
+    for run in page.tables(1):
+        names, fields = run.bytes(0), run.vector(3, "Q")
+        files, numbers = run.bytes(1) if run.has(1) else names, leb128(run.bytes(2))
+        need(len(names) == len(files) and 16 * len(numbers) == 3 * len(names), "a run that doesn't add up")
+        for n, at in enumerate(range(0, len(names), 16)):
+            rows, size, length = numbers[3 * n : 3 * n + 3]
+            file = File(files[at : at + 16], size, size - 64 - length, length, fields)
+            found.append(Fragment(names[at : at + 16], rows, [file], set(), []))
+    for extra in page.tables(2):
+        plain = found[extra.number(0, "I")]
+        files_ = plain.files + [File.of(file) for file in extra.tables(1)]
+        found[extra.number(0, "I")] = Fragment.of(plain.name, plain.rows, files_, extra, 2)
+    return found
+
+
 class Lake:
     """A lake in a local folder."""
 
@@ -242,12 +302,12 @@ class Lake:
         self.folder = Path(folder)
         marker = payload(self._read("forebay"), b"LAKE")
         self.hidden: dict[bytes, set[int]] = {}
-        self.replaced: dict[bytes, Table] = {}
+        self.replaced: dict[bytes, File] = {}
         for path in (self.folder / "purges").iterdir() if marker.number(2, "B") else ():
             purge = payload(path.read_bytes(), b"PURG")
             for rows in purge.tables(6):
                 self.hidden.setdefault(rows.bytes(0), set()).update(row_set(rows.bytes(1)))
-            self.replaced.update({file.bytes(0): file.table(1) for file in purge.tables(7)})
+            self.replaced.update({file.bytes(0): File.of(file.table(1)) for file in purge.tables(7)})
         self.files: dict[bytes, dict[int, Column]] = {}
 
     def _read(self, path: str) -> bytes:
@@ -288,48 +348,49 @@ class Lake:
         root = entry.table(3) if entry.has(3) else self._object(entry.table(4), b"ROOT")
         columns = [(column.text(0), column.number(1, "Q")) for column in root.tables(0)]
         found: dict[str, list[Any]] = {column: [] for column, _ in columns}
-        defaults = [(self._file(file), file.vector(4, "Q")) for file in root.tables(3)]
+        defaults = [File.of(file) for file in root.tables(3)]
         total = 0
-        for reference in root.tables(1):
-            page = reference.table(3) if reference.has(3) else self._object(reference.table(4), b"PAGE")
-            fragments, rows = page.tables(0), 0
-            for fragment in fragments:
-                gone = set(row_set(fragment.bytes(3)))
-                live = [row for row in range(fragment.number(1, "I")) if row not in gone]
+        for reference, page in zip(root.tables(1), self.pages(root)):
+            rows = 0
+            for fragment in page:
+                live = [row for row in range(fragment.rows) if row not in fragment.deleted]
                 rows += len(live)
-                live = [row for row in live if row not in self.hidden.get(fragment.bytes(0), ())]
+                live = [row for row in live if row not in self.hidden.get(fragment.name, ())]
                 for column, field in columns:
                     found[column] += self._cells(fragment, field, live, defaults)
-            need((len(fragments), rows) == (reference.number(0, "I"), reference.number(1, "Q")), "a page that doesn't add up")
+            need((len(page), rows) == (reference.number(0, "I"), reference.number(1, "Q")), "a page that doesn't add up")
             total += rows
         need(total == entry.number(2, "Q"), "a table that doesn't add up")
         return found
 
-    def _cells(self, fragment: Table, field: int, live: list[int], defaults: list[Any]) -> list[Any]:
-        base = next((self._file(file)[field] for file in fragment.tables(2) if field in file.vector(4, "Q")), None)
+    def pages(self, root: Table) -> list[list[Fragment]]:
+        """The fragments of a table, by page."""
+        inline = lambda page: page.table(3) if page.has(3) else self._object(page.table(4), b"PAGE")
+        return [fragments(inline(page)) for page in root.tables(1)]
+
+    def _cells(self, fragment: Fragment, field: int, live: list[int], defaults: list[File]) -> list[Any]:
+        base = next((self._file(file)[field] for file in fragment.files if field in file.fields), None)
         if base is None:
-            value = next(file[field].rows[0] for file, fields in defaults if field in fields)
+            value = next(self._file(file)[field].rows[0] for file in defaults if field in file.fields)
             cells = dict.fromkeys(live, value)
         else:
-            need(len(base.rows) == fragment.number(1, "I"), "a file with other rows than its fragment")
+            need(len(base.rows) == fragment.rows, "a file with other rows than its fragment")
             cells = {row: base.rows[row] for row in live}
-        for overlay in fragment.tables(4):
-            file = overlay.table(0)
-            if field in file.vector(4, "Q"):
-                for k, row in enumerate(row_set(overlay.bytes(1))):
+        for file, rows, first in fragment.overlays:
+            if field in file.fields:
+                for k, row in enumerate(rows):
                     if row in cells:
-                        cells[row] = self._file(file)[field].rows[overlay.number(2, "I") + k]
+                        cells[row] = self._file(file)[field].rows[first + k]
         return [cells[row] for row in live]
 
-    def _file(self, file: Table) -> dict[int, Column]:
+    def _file(self, file: File) -> dict[int, Column]:
         """The columns of a data file."""
-        while file.bytes(0) in self.replaced:
-            file = self.replaced[file.bytes(0)]
-        name = file.bytes(0)
+        while file.name in self.replaced:
+            file = self.replaced[file.name]
+        name, offset, length = file.name, file.index_offset, file.index_length
         if name not in self.files:
             data = self._read(f"data/{name.hex()}")
-            offset, length = file.number(2, "Q"), file.number(3, "I")
-            need(len(data) == file.number(1, "Q") == offset + length + 64, "a file of another size")
+            need(len(data) == file.size == offset + length + 64, "a file of another size")
             head, footer, index = data[:4096], data[-64:], data[offset : offset + length]
             need(head[:12] == MAGIC + b"DATA" and head[24:40] == name, "a file with another head")
             need(crc32c(head[:4092]) == struct.unpack_from("<I", head, 4092)[0], "a head with a wrong checksum")

@@ -119,8 +119,8 @@ def test_a_stranger_reads_what_forebay_wrote(tmp_path: Path) -> None:
 def test_a_wrong_byte_is_found_by_a_stranger(tmp_path: Path) -> None:
     _write(tmp_path / "lake")
     lake = Lake(tmp_path / "lake")
-    file = lake.tables(lake.branch("main"))["main"].table(3).tables(1)[0].table(3).tables(0)[0].tables(2)[0]
-    path = tmp_path / "lake" / "data" / file.bytes(0).hex()
+    file = lake.pages(lake.tables(lake.branch("main"))["main"].table(3))[0][0].files[0]
+    path = tmp_path / "lake" / "data" / file.name.hex()
     data = bytearray(path.read_bytes())
     data[4096 + 5] ^= 1
     path.chmod(0o644)

@@ -105,7 +105,7 @@ fn again<T: PartialEq + Debug>(
     let mut bytes = b"\x89FOREBAY".to_vec();
     bytes.extend_from_slice(kind);
     bytes.extend_from_slice(&[1, 0, 0, 0]);
-    bytes.extend_from_slice(&7_u64.to_le_bytes());
+    bytes.extend_from_slice(&15_u64.to_le_bytes());
     bytes.extend_from_slice(&(payload.len() as u32).to_le_bytes());
     let crc = crc32c(&[&bytes[..], payload].concat());
     bytes.extend_from_slice(&crc.to_le_bytes());

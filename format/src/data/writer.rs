@@ -157,7 +157,7 @@ impl<W: Write> DataFileWriter<W> {
             size: self.sink.position,
             index_offset: footer.index_offset,
             index_length: footer.index_length,
-            fields: self.columns.iter().map(|column| column.column.field).collect::<Vec<FieldId>>(),
+            fields: self.columns.iter().map(|column| column.column.field).collect::<std::sync::Arc<[FieldId]>>(),
         };
         Ok((self.sink.inner, file))
     }

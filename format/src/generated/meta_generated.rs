@@ -1479,6 +1479,319 @@ impl ::core::fmt::Debug for Origins<'_> {
       ds.finish()
   }
 }
+pub enum RunOffset {}
+#[derive(Copy, Clone, PartialEq)]
+
+pub struct Run<'a> {
+  pub _tab: ::flatbuffers::Table<'a>,
+}
+
+impl<'a> ::flatbuffers::Follow<'a> for Run<'a> {
+  type Inner = Run<'a>;
+  #[inline]
+  unsafe fn follow(buf: &'a [u8], loc: usize) -> Self::Inner {
+    Self { _tab: unsafe { ::flatbuffers::Table::new(buf, loc) } }
+  }
+}
+
+impl<'a> Run<'a> {
+  pub const VT_FRAGMENTS: ::flatbuffers::VOffsetT = 4;
+  pub const VT_FILES: ::flatbuffers::VOffsetT = 6;
+  pub const VT_NUMBERS: ::flatbuffers::VOffsetT = 8;
+  pub const VT_FIELDS: ::flatbuffers::VOffsetT = 10;
+
+  #[inline]
+  pub unsafe fn init_from_table(table: ::flatbuffers::Table<'a>) -> Self {
+    Run { _tab: table }
+  }
+  #[allow(unused_mut)]
+  pub fn create<'bldr: 'args, 'args: 'mut_bldr, 'mut_bldr, A: ::flatbuffers::Allocator + 'bldr>(
+    _fbb: &'mut_bldr mut ::flatbuffers::FlatBufferBuilder<'bldr, A>,
+    args: &'args RunArgs<'args>
+  ) -> ::flatbuffers::WIPOffset<Run<'bldr>> {
+    let mut builder = RunBuilder::new(_fbb);
+    if let Some(x) = args.fields { builder.add_fields(x); }
+    if let Some(x) = args.numbers { builder.add_numbers(x); }
+    if let Some(x) = args.files { builder.add_files(x); }
+    if let Some(x) = args.fragments { builder.add_fragments(x); }
+    builder.finish()
+  }
+
+
+  #[inline]
+  pub fn fragments(&self) -> ::flatbuffers::Vector<'a, u8> {
+    // Safety:
+    // Created from valid Table for this object
+    // which contains a valid value in this slot
+    unsafe { self._tab.get::<::flatbuffers::ForwardsUOffset<::flatbuffers::Vector<'a, u8>>>(Run::VT_FRAGMENTS, None).unwrap()}
+  }
+  #[inline]
+  pub fn files(&self) -> Option<::flatbuffers::Vector<'a, u8>> {
+    // Safety:
+    // Created from valid Table for this object
+    // which contains a valid value in this slot
+    unsafe { self._tab.get::<::flatbuffers::ForwardsUOffset<::flatbuffers::Vector<'a, u8>>>(Run::VT_FILES, None)}
+  }
+  #[inline]
+  pub fn numbers(&self) -> ::flatbuffers::Vector<'a, u8> {
+    // Safety:
+    // Created from valid Table for this object
+    // which contains a valid value in this slot
+    unsafe { self._tab.get::<::flatbuffers::ForwardsUOffset<::flatbuffers::Vector<'a, u8>>>(Run::VT_NUMBERS, None).unwrap()}
+  }
+  #[inline]
+  pub fn fields(&self) -> Option<::flatbuffers::Vector<'a, u64>> {
+    // Safety:
+    // Created from valid Table for this object
+    // which contains a valid value in this slot
+    unsafe { self._tab.get::<::flatbuffers::ForwardsUOffset<::flatbuffers::Vector<'a, u64>>>(Run::VT_FIELDS, None)}
+  }
+}
+
+impl ::flatbuffers::Verifiable for Run<'_> {
+  #[inline]
+  fn run_verifier(
+    v: &mut ::flatbuffers::Verifier, pos: usize
+  ) -> Result<(), ::flatbuffers::InvalidFlatbuffer> {
+    v.visit_table(pos)?
+     .visit_field::<::flatbuffers::ForwardsUOffset<::flatbuffers::Vector<'_, u8>>>("fragments", Self::VT_FRAGMENTS, true)?
+     .visit_field::<::flatbuffers::ForwardsUOffset<::flatbuffers::Vector<'_, u8>>>("files", Self::VT_FILES, false)?
+     .visit_field::<::flatbuffers::ForwardsUOffset<::flatbuffers::Vector<'_, u8>>>("numbers", Self::VT_NUMBERS, true)?
+     .visit_field::<::flatbuffers::ForwardsUOffset<::flatbuffers::Vector<'_, u64>>>("fields", Self::VT_FIELDS, false)?
+     .finish();
+    Ok(())
+  }
+}
+pub struct RunArgs<'a> {
+    pub fragments: Option<::flatbuffers::WIPOffset<::flatbuffers::Vector<'a, u8>>>,
+    pub files: Option<::flatbuffers::WIPOffset<::flatbuffers::Vector<'a, u8>>>,
+    pub numbers: Option<::flatbuffers::WIPOffset<::flatbuffers::Vector<'a, u8>>>,
+    pub fields: Option<::flatbuffers::WIPOffset<::flatbuffers::Vector<'a, u64>>>,
+}
+impl<'a> Default for RunArgs<'a> {
+  #[inline]
+  fn default() -> Self {
+    RunArgs {
+      fragments: None, // required field
+      files: None,
+      numbers: None, // required field
+      fields: None,
+    }
+  }
+}
+
+pub struct RunBuilder<'a: 'b, 'b, A: ::flatbuffers::Allocator + 'a> {
+  fbb_: &'b mut ::flatbuffers::FlatBufferBuilder<'a, A>,
+  start_: ::flatbuffers::WIPOffset<::flatbuffers::TableUnfinishedWIPOffset>,
+}
+impl<'a: 'b, 'b, A: ::flatbuffers::Allocator + 'a> RunBuilder<'a, 'b, A> {
+  #[inline]
+  pub fn add_fragments(&mut self, fragments: ::flatbuffers::WIPOffset<::flatbuffers::Vector<'b , u8>>) {
+    self.fbb_.push_slot_always::<::flatbuffers::WIPOffset<_>>(Run::VT_FRAGMENTS, fragments);
+  }
+  #[inline]
+  pub fn add_files(&mut self, files: ::flatbuffers::WIPOffset<::flatbuffers::Vector<'b , u8>>) {
+    self.fbb_.push_slot_always::<::flatbuffers::WIPOffset<_>>(Run::VT_FILES, files);
+  }
+  #[inline]
+  pub fn add_numbers(&mut self, numbers: ::flatbuffers::WIPOffset<::flatbuffers::Vector<'b , u8>>) {
+    self.fbb_.push_slot_always::<::flatbuffers::WIPOffset<_>>(Run::VT_NUMBERS, numbers);
+  }
+  #[inline]
+  pub fn add_fields(&mut self, fields: ::flatbuffers::WIPOffset<::flatbuffers::Vector<'b , u64>>) {
+    self.fbb_.push_slot_always::<::flatbuffers::WIPOffset<_>>(Run::VT_FIELDS, fields);
+  }
+  #[inline]
+  pub fn new(_fbb: &'b mut ::flatbuffers::FlatBufferBuilder<'a, A>) -> RunBuilder<'a, 'b, A> {
+    let start = _fbb.start_table();
+    RunBuilder {
+      fbb_: _fbb,
+      start_: start,
+    }
+  }
+  #[inline]
+  pub fn finish(self) -> ::flatbuffers::WIPOffset<Run<'a>> {
+    let o = self.fbb_.end_table(self.start_);
+    self.fbb_.required(o, Run::VT_FRAGMENTS,"fragments");
+    self.fbb_.required(o, Run::VT_NUMBERS,"numbers");
+    ::flatbuffers::WIPOffset::new(o.value())
+  }
+}
+
+impl ::core::fmt::Debug for Run<'_> {
+  fn fmt(&self, f: &mut ::core::fmt::Formatter<'_>) -> ::core::fmt::Result {
+    let mut ds = f.debug_struct("Run");
+      ds.field("fragments", &self.fragments());
+      ds.field("files", &self.files());
+      ds.field("numbers", &self.numbers());
+      ds.field("fields", &self.fields());
+      ds.finish()
+  }
+}
+pub enum ExtraOffset {}
+#[derive(Copy, Clone, PartialEq)]
+
+pub struct Extra<'a> {
+  pub _tab: ::flatbuffers::Table<'a>,
+}
+
+impl<'a> ::flatbuffers::Follow<'a> for Extra<'a> {
+  type Inner = Extra<'a>;
+  #[inline]
+  unsafe fn follow(buf: &'a [u8], loc: usize) -> Self::Inner {
+    Self { _tab: unsafe { ::flatbuffers::Table::new(buf, loc) } }
+  }
+}
+
+impl<'a> Extra<'a> {
+  pub const VT_FRAGMENT: ::flatbuffers::VOffsetT = 4;
+  pub const VT_FILES: ::flatbuffers::VOffsetT = 6;
+  pub const VT_DELETED: ::flatbuffers::VOffsetT = 8;
+  pub const VT_OVERLAYS: ::flatbuffers::VOffsetT = 10;
+  pub const VT_ORIGINS: ::flatbuffers::VOffsetT = 12;
+
+  #[inline]
+  pub unsafe fn init_from_table(table: ::flatbuffers::Table<'a>) -> Self {
+    Extra { _tab: table }
+  }
+  #[allow(unused_mut)]
+  pub fn create<'bldr: 'args, 'args: 'mut_bldr, 'mut_bldr, A: ::flatbuffers::Allocator + 'bldr>(
+    _fbb: &'mut_bldr mut ::flatbuffers::FlatBufferBuilder<'bldr, A>,
+    args: &'args ExtraArgs<'args>
+  ) -> ::flatbuffers::WIPOffset<Extra<'bldr>> {
+    let mut builder = ExtraBuilder::new(_fbb);
+    if let Some(x) = args.origins { builder.add_origins(x); }
+    if let Some(x) = args.overlays { builder.add_overlays(x); }
+    if let Some(x) = args.deleted { builder.add_deleted(x); }
+    if let Some(x) = args.files { builder.add_files(x); }
+    builder.add_fragment(args.fragment);
+    builder.finish()
+  }
+
+
+  #[inline]
+  pub fn fragment(&self) -> u32 {
+    // Safety:
+    // Created from valid Table for this object
+    // which contains a valid value in this slot
+    unsafe { self._tab.get::<u32>(Extra::VT_FRAGMENT, Some(0)).unwrap()}
+  }
+  #[inline]
+  pub fn files(&self) -> Option<::flatbuffers::Vector<'a, ::flatbuffers::ForwardsUOffset<DataFile<'a>>>> {
+    // Safety:
+    // Created from valid Table for this object
+    // which contains a valid value in this slot
+    unsafe { self._tab.get::<::flatbuffers::ForwardsUOffset<::flatbuffers::Vector<'a, ::flatbuffers::ForwardsUOffset<DataFile>>>>(Extra::VT_FILES, None)}
+  }
+  #[inline]
+  pub fn deleted(&self) -> Option<::flatbuffers::Vector<'a, u8>> {
+    // Safety:
+    // Created from valid Table for this object
+    // which contains a valid value in this slot
+    unsafe { self._tab.get::<::flatbuffers::ForwardsUOffset<::flatbuffers::Vector<'a, u8>>>(Extra::VT_DELETED, None)}
+  }
+  #[inline]
+  pub fn overlays(&self) -> Option<::flatbuffers::Vector<'a, ::flatbuffers::ForwardsUOffset<Overlay<'a>>>> {
+    // Safety:
+    // Created from valid Table for this object
+    // which contains a valid value in this slot
+    unsafe { self._tab.get::<::flatbuffers::ForwardsUOffset<::flatbuffers::Vector<'a, ::flatbuffers::ForwardsUOffset<Overlay>>>>(Extra::VT_OVERLAYS, None)}
+  }
+  #[inline]
+  pub fn origins(&self) -> Option<Pointer<'a>> {
+    // Safety:
+    // Created from valid Table for this object
+    // which contains a valid value in this slot
+    unsafe { self._tab.get::<::flatbuffers::ForwardsUOffset<Pointer>>(Extra::VT_ORIGINS, None)}
+  }
+}
+
+impl ::flatbuffers::Verifiable for Extra<'_> {
+  #[inline]
+  fn run_verifier(
+    v: &mut ::flatbuffers::Verifier, pos: usize
+  ) -> Result<(), ::flatbuffers::InvalidFlatbuffer> {
+    v.visit_table(pos)?
+     .visit_field::<u32>("fragment", Self::VT_FRAGMENT, false)?
+     .visit_field::<::flatbuffers::ForwardsUOffset<::flatbuffers::Vector<'_, ::flatbuffers::ForwardsUOffset<DataFile>>>>("files", Self::VT_FILES, false)?
+     .visit_field::<::flatbuffers::ForwardsUOffset<::flatbuffers::Vector<'_, u8>>>("deleted", Self::VT_DELETED, false)?
+     .visit_field::<::flatbuffers::ForwardsUOffset<::flatbuffers::Vector<'_, ::flatbuffers::ForwardsUOffset<Overlay>>>>("overlays", Self::VT_OVERLAYS, false)?
+     .visit_field::<::flatbuffers::ForwardsUOffset<Pointer>>("origins", Self::VT_ORIGINS, false)?
+     .finish();
+    Ok(())
+  }
+}
+pub struct ExtraArgs<'a> {
+    pub fragment: u32,
+    pub files: Option<::flatbuffers::WIPOffset<::flatbuffers::Vector<'a, ::flatbuffers::ForwardsUOffset<DataFile<'a>>>>>,
+    pub deleted: Option<::flatbuffers::WIPOffset<::flatbuffers::Vector<'a, u8>>>,
+    pub overlays: Option<::flatbuffers::WIPOffset<::flatbuffers::Vector<'a, ::flatbuffers::ForwardsUOffset<Overlay<'a>>>>>,
+    pub origins: Option<::flatbuffers::WIPOffset<Pointer<'a>>>,
+}
+impl<'a> Default for ExtraArgs<'a> {
+  #[inline]
+  fn default() -> Self {
+    ExtraArgs {
+      fragment: 0,
+      files: None,
+      deleted: None,
+      overlays: None,
+      origins: None,
+    }
+  }
+}
+
+pub struct ExtraBuilder<'a: 'b, 'b, A: ::flatbuffers::Allocator + 'a> {
+  fbb_: &'b mut ::flatbuffers::FlatBufferBuilder<'a, A>,
+  start_: ::flatbuffers::WIPOffset<::flatbuffers::TableUnfinishedWIPOffset>,
+}
+impl<'a: 'b, 'b, A: ::flatbuffers::Allocator + 'a> ExtraBuilder<'a, 'b, A> {
+  #[inline]
+  pub fn add_fragment(&mut self, fragment: u32) {
+    self.fbb_.push_slot::<u32>(Extra::VT_FRAGMENT, fragment, 0);
+  }
+  #[inline]
+  pub fn add_files(&mut self, files: ::flatbuffers::WIPOffset<::flatbuffers::Vector<'b , ::flatbuffers::ForwardsUOffset<DataFile<'b >>>>) {
+    self.fbb_.push_slot_always::<::flatbuffers::WIPOffset<_>>(Extra::VT_FILES, files);
+  }
+  #[inline]
+  pub fn add_deleted(&mut self, deleted: ::flatbuffers::WIPOffset<::flatbuffers::Vector<'b , u8>>) {
+    self.fbb_.push_slot_always::<::flatbuffers::WIPOffset<_>>(Extra::VT_DELETED, deleted);
+  }
+  #[inline]
+  pub fn add_overlays(&mut self, overlays: ::flatbuffers::WIPOffset<::flatbuffers::Vector<'b , ::flatbuffers::ForwardsUOffset<Overlay<'b >>>>) {
+    self.fbb_.push_slot_always::<::flatbuffers::WIPOffset<_>>(Extra::VT_OVERLAYS, overlays);
+  }
+  #[inline]
+  pub fn add_origins(&mut self, origins: ::flatbuffers::WIPOffset<Pointer<'b >>) {
+    self.fbb_.push_slot_always::<::flatbuffers::WIPOffset<Pointer>>(Extra::VT_ORIGINS, origins);
+  }
+  #[inline]
+  pub fn new(_fbb: &'b mut ::flatbuffers::FlatBufferBuilder<'a, A>) -> ExtraBuilder<'a, 'b, A> {
+    let start = _fbb.start_table();
+    ExtraBuilder {
+      fbb_: _fbb,
+      start_: start,
+    }
+  }
+  #[inline]
+  pub fn finish(self) -> ::flatbuffers::WIPOffset<Extra<'a>> {
+    let o = self.fbb_.end_table(self.start_);
+    ::flatbuffers::WIPOffset::new(o.value())
+  }
+}
+
+impl ::core::fmt::Debug for Extra<'_> {
+  fn fmt(&self, f: &mut ::core::fmt::Formatter<'_>) -> ::core::fmt::Result {
+    let mut ds = f.debug_struct("Extra");
+      ds.field("fragment", &self.fragment());
+      ds.field("files", &self.files());
+      ds.field("deleted", &self.deleted());
+      ds.field("overlays", &self.overlays());
+      ds.field("origins", &self.origins());
+      ds.finish()
+  }
+}
 pub enum PageOffset {}
 #[derive(Copy, Clone, PartialEq)]
 
@@ -1496,6 +1809,8 @@ impl<'a> ::flatbuffers::Follow<'a> for Page<'a> {
 
 impl<'a> Page<'a> {
   pub const VT_FRAGMENTS: ::flatbuffers::VOffsetT = 4;
+  pub const VT_RUNS: ::flatbuffers::VOffsetT = 6;
+  pub const VT_EXTRAS: ::flatbuffers::VOffsetT = 8;
 
   #[inline]
   pub unsafe fn init_from_table(table: ::flatbuffers::Table<'a>) -> Self {
@@ -1507,6 +1822,8 @@ impl<'a> Page<'a> {
     args: &'args PageArgs<'args>
   ) -> ::flatbuffers::WIPOffset<Page<'bldr>> {
     let mut builder = PageBuilder::new(_fbb);
+    if let Some(x) = args.extras { builder.add_extras(x); }
+    if let Some(x) = args.runs { builder.add_runs(x); }
     if let Some(x) = args.fragments { builder.add_fragments(x); }
     builder.finish()
   }
@@ -1519,6 +1836,20 @@ impl<'a> Page<'a> {
     // which contains a valid value in this slot
     unsafe { self._tab.get::<::flatbuffers::ForwardsUOffset<::flatbuffers::Vector<'a, ::flatbuffers::ForwardsUOffset<Fragment>>>>(Page::VT_FRAGMENTS, None)}
   }
+  #[inline]
+  pub fn runs(&self) -> Option<::flatbuffers::Vector<'a, ::flatbuffers::ForwardsUOffset<Run<'a>>>> {
+    // Safety:
+    // Created from valid Table for this object
+    // which contains a valid value in this slot
+    unsafe { self._tab.get::<::flatbuffers::ForwardsUOffset<::flatbuffers::Vector<'a, ::flatbuffers::ForwardsUOffset<Run>>>>(Page::VT_RUNS, None)}
+  }
+  #[inline]
+  pub fn extras(&self) -> Option<::flatbuffers::Vector<'a, ::flatbuffers::ForwardsUOffset<Extra<'a>>>> {
+    // Safety:
+    // Created from valid Table for this object
+    // which contains a valid value in this slot
+    unsafe { self._tab.get::<::flatbuffers::ForwardsUOffset<::flatbuffers::Vector<'a, ::flatbuffers::ForwardsUOffset<Extra>>>>(Page::VT_EXTRAS, None)}
+  }
 }
 
 impl ::flatbuffers::Verifiable for Page<'_> {
@@ -1528,18 +1859,24 @@ impl ::flatbuffers::Verifiable for Page<'_> {
   ) -> Result<(), ::flatbuffers::InvalidFlatbuffer> {
     v.visit_table(pos)?
      .visit_field::<::flatbuffers::ForwardsUOffset<::flatbuffers::Vector<'_, ::flatbuffers::ForwardsUOffset<Fragment>>>>("fragments", Self::VT_FRAGMENTS, false)?
+     .visit_field::<::flatbuffers::ForwardsUOffset<::flatbuffers::Vector<'_, ::flatbuffers::ForwardsUOffset<Run>>>>("runs", Self::VT_RUNS, false)?
+     .visit_field::<::flatbuffers::ForwardsUOffset<::flatbuffers::Vector<'_, ::flatbuffers::ForwardsUOffset<Extra>>>>("extras", Self::VT_EXTRAS, false)?
      .finish();
     Ok(())
   }
 }
 pub struct PageArgs<'a> {
     pub fragments: Option<::flatbuffers::WIPOffset<::flatbuffers::Vector<'a, ::flatbuffers::ForwardsUOffset<Fragment<'a>>>>>,
+    pub runs: Option<::flatbuffers::WIPOffset<::flatbuffers::Vector<'a, ::flatbuffers::ForwardsUOffset<Run<'a>>>>>,
+    pub extras: Option<::flatbuffers::WIPOffset<::flatbuffers::Vector<'a, ::flatbuffers::ForwardsUOffset<Extra<'a>>>>>,
 }
 impl<'a> Default for PageArgs<'a> {
   #[inline]
   fn default() -> Self {
     PageArgs {
       fragments: None,
+      runs: None,
+      extras: None,
     }
   }
 }
@@ -1552,6 +1889,14 @@ impl<'a: 'b, 'b, A: ::flatbuffers::Allocator + 'a> PageBuilder<'a, 'b, A> {
   #[inline]
   pub fn add_fragments(&mut self, fragments: ::flatbuffers::WIPOffset<::flatbuffers::Vector<'b , ::flatbuffers::ForwardsUOffset<Fragment<'b >>>>) {
     self.fbb_.push_slot_always::<::flatbuffers::WIPOffset<_>>(Page::VT_FRAGMENTS, fragments);
+  }
+  #[inline]
+  pub fn add_runs(&mut self, runs: ::flatbuffers::WIPOffset<::flatbuffers::Vector<'b , ::flatbuffers::ForwardsUOffset<Run<'b >>>>) {
+    self.fbb_.push_slot_always::<::flatbuffers::WIPOffset<_>>(Page::VT_RUNS, runs);
+  }
+  #[inline]
+  pub fn add_extras(&mut self, extras: ::flatbuffers::WIPOffset<::flatbuffers::Vector<'b , ::flatbuffers::ForwardsUOffset<Extra<'b >>>>) {
+    self.fbb_.push_slot_always::<::flatbuffers::WIPOffset<_>>(Page::VT_EXTRAS, extras);
   }
   #[inline]
   pub fn new(_fbb: &'b mut ::flatbuffers::FlatBufferBuilder<'a, A>) -> PageBuilder<'a, 'b, A> {
@@ -1572,6 +1917,8 @@ impl ::core::fmt::Debug for Page<'_> {
   fn fmt(&self, f: &mut ::core::fmt::Formatter<'_>) -> ::core::fmt::Result {
     let mut ds = f.debug_struct("Page");
       ds.field("fragments", &self.fragments());
+      ds.field("runs", &self.runs());
+      ds.field("extras", &self.extras());
       ds.finish()
   }
 }

@@ -7,7 +7,7 @@ use flatbuffers::{Follow, ForwardsUOffset, Vector, Verifiable};
 use super::{
     Change, Commit, DataFileRef, Edit, Fragment, KIND_COMMIT, KIND_LAKE, KIND_ORIGINS, KIND_PAGE, KIND_REF, KIND_ROOT,
     KIND_TAG, LakeMarker, Origin, Origins, Overlay, Page, PageLocation, PageRef, Pointer, RefEntry, RefKind, RootRef,
-    TableEntry, TableRoot, Tag,
+    TableEntry, TableRoot, Tag, page,
 };
 use crate::{
     Codec, Column, Compression, DType, Dim, Error, FieldId, Id, Kind, Result, RowSet, Schema,
@@ -67,7 +67,7 @@ impl Page {
     /// [`Error::Corrupt`], [`Error::Checksum`], [`Error::Unsupported`] or [`Error::Limit`].
     pub fn decode(bytes: &[u8]) -> Result<Self> {
         let what = "manifest page";
-        page(what, payload::<fb::Page<'_>>(what, KIND_PAGE, bytes)?)
+        page::read(what, payload::<fb::Page<'_>>(what, KIND_PAGE, bytes)?)
     }
 }
 
@@ -165,7 +165,7 @@ fn properties(pairs: Option<Vector<'_, ForwardsUOffset<fb::Property<'_>>>>) -> B
     pairs.map(|pair| (pair.key().to_owned(), pair.value().to_owned())).collect()
 }
 
-fn fields(fields: Option<Vector<'_, u64>>) -> Vec<FieldId> {
+pub(super) fn fields<C: FromIterator<FieldId>>(fields: Option<Vector<'_, u64>>) -> C {
     fields.into_iter().flat_map(|fields| fields.iter()).map(FieldId).collect()
 }
 
@@ -204,7 +204,7 @@ fn change(what: &str, change: fb::Change<'_>) -> Result<Change> {
 fn table_root(what: &str, root: fb::TableRoot<'_>) -> Result<TableRoot> {
     let columns = list(Some(root.columns()), |item| column(what, item))?;
     let schema = Schema::new(columns).or_else(|error| corrupt(what, error.to_string()))?;
-    let key = fields(root.key());
+    let key: Vec<FieldId> = fields(root.key());
     if key.iter().any(|field| !schema.columns.iter().any(|column| column.field == *field)) {
         return corrupt(what, "its key has a column that the table lacks");
     }
@@ -249,7 +249,7 @@ pub(crate) fn codec(what: &str, name: &str, level: i32) -> Result<Codec> {
 
 fn page_ref(what: &str, reference: fb::PageRef<'_>) -> Result<PageRef> {
     let page = match (reference.inline(), reference.object()) {
-        (Some(inline), None) => PageLocation::Inline(page(what, inline)?),
+        (Some(inline), None) => PageLocation::Inline(page::read(what, inline)?),
         (None, Some(object)) => PageLocation::Object(pointer(what, object)?),
         _ => return corrupt(what, "a page reference needs one page, inline or an object"),
     };
@@ -264,31 +264,24 @@ fn page_ref(what: &str, reference: fb::PageRef<'_>) -> Result<PageRef> {
     Ok(reference)
 }
 
-fn page(what: &str, page: fb::Page<'_>) -> Result<Page> {
-    Ok(Page { fragments: list(page.fragments(), |item| fragment(what, item))? })
-}
-
-fn fragment(what: &str, fragment: fb::Fragment<'_>) -> Result<Fragment> {
-    let (rows, deleted) = (fragment.rows(), row_set(what, fragment.deleted())?);
-    let overlays = list(fragment.overlays(), |item| overlay(what, item))?;
-    if deleted.end() > rows || overlays.iter().any(|overlay| overlay.rows.end() > rows) {
-        return corrupt(what, format!("rows past the {rows} of a fragment are deleted or overlaid"));
-    }
-    Ok(Fragment {
+pub(super) fn fragment(what: &str, fragment: fb::Fragment<'_>) -> Result<Fragment> {
+    let fragment = Fragment {
         id: id(what, fragment.id())?,
-        rows,
+        rows: fragment.rows(),
         files: list(fragment.files(), |file| data_file(what, file))?,
-        deleted,
-        overlays,
-        origins: fragment.origins().map(|origins| pointer(what, origins)).transpose()?,
-    })
+        deleted: row_set(what, fragment.deleted())?,
+        overlays: list(fragment.overlays(), |item| overlay(what, item))?,
+        origins: fragment.origins().map(|origins| pointer(what, origins).map(Box::new)).transpose()?,
+    };
+    page::check_rows(what, &fragment)?;
+    Ok(fragment)
 }
 
 pub(super) fn row_set(what: &str, bytes: Option<Vector<'_, u8>>) -> Result<RowSet> {
     bytes.map_or(Ok(RowSet::new()), |bytes| RowSet::decode(what, bytes.bytes()))
 }
 
-fn overlay(what: &str, overlay: fb::Overlay<'_>) -> Result<Overlay> {
+pub(super) fn overlay(what: &str, overlay: fb::Overlay<'_>) -> Result<Overlay> {
     let (rows, first) = (row_set(what, Some(overlay.rows()))?, overlay.first());
     if first.checked_add(rows.len()).is_none() {
         return corrupt(what, "an overlay's rows lie past the last row that there can be");

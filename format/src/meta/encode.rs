@@ -7,11 +7,11 @@ use flatbuffers::{FlatBufferBuilder, ForwardsUOffset, Vector, WIPOffset};
 use super::{
     Change, Commit, DataFileRef, Edit, Fragment, KIND_COMMIT, KIND_LAKE, KIND_ORIGINS, KIND_PAGE, KIND_REF, KIND_ROOT,
     KIND_TAG, LakeMarker, Origin, Origins, Overlay, Page, PageLocation, PageRef, Pointer, RefEntry, RefKind, RootRef,
-    TableEntry, TableRoot, Tag,
+    TableEntry, TableRoot, Tag, page,
 };
 use crate::{
     Codec, Column, Dim, FieldId, Result, RowSet,
-    envelope::{EDITS, KEYS, PURGES, seal},
+    envelope::{EDITS, KEYS, PURGES, RUNS, seal},
     generated::meta as fb,
 };
 
@@ -78,7 +78,7 @@ impl Page {
     /// [`Limit`](crate::Error::Limit) if they are more than 16 MiB.
     pub fn encode(&self) -> Result<Vec<u8>> {
         let mut b = Builder::new();
-        let root = page(&mut b, self);
+        let root = page::write(&mut b, self);
         finish("manifest page", KIND_PAGE, features_of_page(self), b, root)
     }
 }
@@ -146,7 +146,7 @@ impl Tag {
 /// What a reader must know to read a page right.
 fn features_of_page(page: &Page) -> u64 {
     let edited = page.fragments.iter().any(|fragment| !fragment.deleted.is_empty() || !fragment.overlays.is_empty());
-    if edited { EDITS } else { 0 }
+    (if edited { EDITS } else { 0 }) | (if page.is_packed() { RUNS } else { 0 })
 }
 
 fn features_of_root(root: &TableRoot) -> u64 {
@@ -196,7 +196,7 @@ fn properties(b: &mut Builder, map: &BTreeMap<String, String>) -> Option<Tables<
     })
 }
 
-fn fields<'a>(b: &mut FlatBufferBuilder<'a>, fields: &[FieldId]) -> Option<WIPOffset<Vector<'a, u64>>> {
+pub(super) fn fields<'a>(b: &mut FlatBufferBuilder<'a>, fields: &[FieldId]) -> Option<WIPOffset<Vector<'a, u64>>> {
     let fields: Vec<_> = fields.iter().map(|field| field.0).collect();
     (!fields.is_empty()).then(|| b.create_vector(&fields))
 }
@@ -284,18 +284,13 @@ fn page_ref(b: &mut Builder, reference: &PageRef) -> WIPOffset<fb::PageRef<'stat
         ..Default::default()
     };
     match &reference.page {
-        PageLocation::Inline(inline) => args.inline = Some(page(b, inline)),
+        PageLocation::Inline(inline) => args.inline = Some(page::write(b, inline)),
         PageLocation::Object(object) => args.object = Some(pointer(b, object)),
     }
     fb::PageRef::create(b, &args)
 }
 
-fn page(b: &mut Builder, page: &Page) -> WIPOffset<fb::Page<'static>> {
-    let fragments = list(b, &page.fragments, fragment);
-    fb::Page::create(b, &fb::PageArgs { fragments })
-}
-
-fn fragment(b: &mut Builder, fragment: &Fragment) -> WIPOffset<fb::Fragment<'static>> {
+pub(super) fn fragment(b: &mut Builder, fragment: &Fragment) -> WIPOffset<fb::Fragment<'static>> {
     let id = Some(b.create_vector(fragment.id.as_bytes()));
     let files = list(b, &fragment.files, data_file);
     let args = fb::FragmentArgs {
@@ -313,7 +308,7 @@ pub(super) fn row_set<'a>(b: &mut FlatBufferBuilder<'a>, rows: &RowSet) -> WIPOf
     b.create_vector(&rows.encode())
 }
 
-fn overlay(b: &mut Builder, overlay: &Overlay) -> WIPOffset<fb::Overlay<'static>> {
+pub(super) fn overlay(b: &mut Builder, overlay: &Overlay) -> WIPOffset<fb::Overlay<'static>> {
     let (file, rows) = (Some(data_file(b, &overlay.file)), Some(row_set(b, &overlay.rows)));
     fb::Overlay::create(b, &fb::OverlayArgs { file, rows, first: overlay.first })
 }

@@ -6,10 +6,11 @@
 pub(crate) mod decode;
 pub(crate) mod encode;
 mod keep;
+mod page;
 mod pointer;
 mod purge;
 
-use std::collections::BTreeMap;
+use std::{collections::BTreeMap, sync::Arc};
 
 pub use keep::{GcRecord, Pin};
 pub use purge::Purge;
@@ -169,7 +170,7 @@ pub struct Fragment {
     /// New values of some cells; where overlays meet, the last one counts.
     pub overlays: Vec<Overlay>,
     /// Where its rows were first written, if that was in other fragments: to an [`Origins`].
-    pub origins: Option<Pointer>,
+    pub origins: Option<Box<Pointer>>,
 }
 
 /// New values of some rows of some columns of a fragment.
@@ -242,8 +243,8 @@ pub struct DataFileRef {
     pub index_offset: u64,
     /// The index's length.
     pub index_length: u32,
-    /// The columns in it.
-    pub fields: Vec<FieldId>,
+    /// The columns in it. Files of a page share what is alike.
+    pub fields: Arc<[FieldId]>,
 }
 
 /// An entry of a branch's log, `refs/heads/<branch>/<seq>`.

@@ -52,7 +52,7 @@ impl Contents {
     pub(super) fn add_fragments(&mut self, fragments: &[Fragment], purges: &Purges) {
         for fragment in purges.applied(fragments) {
             self.paths.extend(fragment.all_files().map(|file| names::data(file.id)));
-            self.paths.extend(fragment.origins.map(|origins| names::meta(origins.id)));
+            self.paths.extend(fragment.origins.as_ref().map(|origins| names::meta(origins.id)));
         }
     }
 }

@@ -269,7 +269,7 @@ impl Merger<'_> {
     ) -> Vec<forebay_format::FieldId> {
         let files = |version: &Version| -> HashMap<_, Vec<_>> {
             let overlays = version.side.fragments.iter().flat_map(|fragment| &fragment.overlays);
-            overlays.map(|overlay| (overlay.file.id, overlay.file.fields.clone())).collect()
+            overlays.map(|overlay| (overlay.file.id, overlay.file.fields.to_vec())).collect()
         };
         let known = files(base);
         let mut keep = Vec::new();

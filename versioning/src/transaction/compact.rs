@@ -111,7 +111,8 @@ impl Transaction {
                     used = 0;
                 }
             }
-            fragment.origins = Some(manifest::write_origins(&self.lake, &Origins { origins: own }).await?);
+            let origins = manifest::write_origins(&self.lake, &Origins { origins: own }).await?;
+            fragment.origins = Some(Box::new(origins));
             fragments.push(fragment);
         }
         Ok(fragments)

@@ -208,7 +208,7 @@ fn what_was_collected_in_part_stops_no_purge_and_keeps_no_row() {
     block_on(async {
         for (kind, readable) in [("CMIT", true), ("PAGE", false), ("ORIG", true), ("data", false)] {
             let storage = memory();
-            let parts: Vec<_> = (0..60).map(|part| part * 2..part * 2 + 2).collect();
+            let parts: Vec<_> = (0..400).map(|part| part * 2..part * 2 + 2).collect();
             let lake = lake(storage.clone(), &parts).await.unwrap();
             lake.create_branch("gone", &At::default()).await.unwrap();
             let before: Vec<_> = storage.list("").await.unwrap().into_iter().map(|entry| entry.path).collect();
@@ -217,7 +217,7 @@ fn what_was_collected_in_part_stops_no_purge_and_keeps_no_row() {
             if kind != "PAGE" {
                 compact(&lake, "gone").await;
             }
-            let last = append(&lake, "gone", 120..122).await.unwrap().id();
+            let last = append(&lake, "gone", 800..802).await.unwrap().id();
             lake.delete_branch("gone").await.unwrap();
             let mut lost = 0;
             for entry in storage.list("").await.unwrap() {
@@ -238,7 +238,7 @@ fn what_was_collected_in_part_stops_no_purge_and_keeps_no_row() {
             let report = lake.purge(&chosen, "Ada", "a request", |_| {}).await.unwrap();
             assert_eq!((report.rows, report.unreachable, secrets(&storage).await), (1, 0, 0), "{kind}");
             let lake = Lake::open(storage.clone()).await.unwrap();
-            assert_eq!(ids(&all(&lake, &At::default()).await.unwrap()), without(0..120, 7));
+            assert_eq!(ids(&all(&lake, &At::default()).await.unwrap()), without(0..800, 7));
             let found = all(&lake, &At::Commit(last)).await;
             assert_eq!(found.is_ok(), readable, "{kind}: {found:?}");
             assert!(found.iter().flatten().all(|row| row.id != 7), "{kind}");
