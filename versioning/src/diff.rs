@@ -179,7 +179,16 @@ impl RowDiff {
         };
         let both = was.intersect(&is);
         let mut changed: std::collections::BTreeMap<u32, Vec<String>> = std::collections::BTreeMap::new();
-        for (field, rows) in leaf::cells(self.before.side.leaf(leaf), self.after.side.leaf(leaf)) {
+        let mut cells = leaf::cells(self.before.side.leaf(leaf), self.after.side.leaf(leaf));
+        for field in self.after.root.schema.columns.iter().map(|column| column.field) {
+            // Values that were compacted away while the column was dropped.
+            let lost = self.before.side.stored(leaf, field).subtract(&self.after.side.stored(leaf, field));
+            if !lost.is_empty() {
+                let rows = cells.entry(field).or_default();
+                *rows = rows.union(&lost);
+            }
+        }
+        for (field, rows) in cells {
             let rows = rows.intersect(&both);
             let (Some(_), Some(column)) = (self.before.column(field), self.after.column(field)) else { continue };
             let old = self.before.values(column, leaf, &rows).await?;

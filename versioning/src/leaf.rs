@@ -72,6 +72,14 @@ impl Side {
         self.leaf(leaf).iter().fold(RowSet::new(), |all, piece| all.union(&piece.live))
     }
 
+    /// The rows of a leaf whose carriers hold a value of a column; others have its default.
+    pub(crate) fn stored(&self, leaf: FragmentId, field: FieldId) -> RowSet {
+        self.leaf(leaf).iter().fold(RowSet::new(), |all, piece| {
+            let stored = stored(&self.fragments[piece.carrier], field);
+            all.union(&piece.to_leaf(&stored))
+        })
+    }
+
     /// The origins that a fragment has which takes over `rows` of fragment `carrier`, in the order of the rows.
     pub(crate) fn origins_of(&self, carrier: usize, rows: &RowSet) -> Vec<forebay_format::meta::Origin> {
         let mut here: Vec<(FragmentId, &Piece)> = self
@@ -119,6 +127,15 @@ fn pieces(carrier: usize, fragment: &Fragment, origins: Option<&Origins>) -> Vec
     pieces
 }
 
+/// The rows of a fragment that it holds a value of a column for, in a file or an overlay.
+pub(crate) fn stored(fragment: &Fragment, field: FieldId) -> RowSet {
+    if fragment.files.iter().any(|file| file.fields.contains(&field)) {
+        return RowSet::range(0..fragment.rows);
+    }
+    let overlays = fragment.overlays.iter().filter(|overlay| overlay.file.fields.contains(&field));
+    overlays.fold(RowSet::new(), |all, overlay| all.union(&overlay.rows))
+}
+
 /// A row of a leaf by its carrier, or by the leaf if nothing carries it.
 pub(crate) fn row_id(side: &Side, leaf: FragmentId, row: u32) -> RowId {
     let piece = side.leaf(leaf).iter().find(|piece| piece.rows.contains(row));
@@ -131,20 +148,25 @@ pub(crate) fn row_id(side: &Side, leaf: FragmentId, row: u32) -> RowId {
 /// Cells of a leaf, by column.
 pub(crate) type Cells = BTreeMap<FieldId, RowSet>;
 
-/// The cells of a leaf that may differ between two versions: those that only one of them has an edit of.
+/// The cells of a leaf that may differ between two versions: those that only one of them has an edit of. A column that was
+/// dropped, compacted away and brought back may differ without one: [`Side::stored`] tells.
 pub(crate) fn cells(one: &[Piece], other: &[Piece]) -> Cells {
-    let files = |pieces: &[Piece]| -> HashSet<FileId> {
-        pieces.iter().flat_map(|piece| &piece.edits).map(|edit| edit.file).collect()
-    };
-    let (mine, theirs) = (files(one), files(other));
+    let mut cells = edited(one, other);
+    for (field, more) in edited(other, one) {
+        let rows = cells.entry(field).or_default();
+        *rows = rows.union(&more);
+    }
+    cells
+}
+
+/// The cells of a leaf that one version has an edit of and another hasn't.
+pub(crate) fn edited(one: &[Piece], other: &[Piece]) -> Cells {
+    let known: HashSet<FileId> = other.iter().flat_map(|piece| &piece.edits).map(|edit| edit.file).collect();
     let mut cells = Cells::new();
-    for (pieces, known) in [(one, &theirs), (other, &mine)] {
-        let edits = pieces.iter().flat_map(|piece| &piece.edits).filter(|edit| !known.contains(&edit.file));
-        for edit in edits {
-            for field in &edit.fields {
-                let rows = cells.entry(*field).or_default();
-                *rows = rows.union(&edit.rows);
-            }
+    for edit in one.iter().flat_map(|piece| &piece.edits).filter(|edit| !known.contains(&edit.file)) {
+        for field in &edit.fields {
+            let rows = cells.entry(*field).or_default();
+            *rows = rows.union(&edit.rows);
         }
     }
     cells

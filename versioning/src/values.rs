@@ -196,6 +196,17 @@ impl Patch {
         }
     }
 
+    /// Overlays that say what cells have values, and are nowhere.
+    pub(crate) fn sketch(self) -> Vec<Overlay> {
+        let overlay = |(field, (sets, _)): (FieldId, (Vec<RowSet>, _))| {
+            let rows = sets.iter().fold(RowSet::new(), |all, rows| all.union(rows));
+            let file =
+                DataFileRef { id: FileId::random(), size: 0, index_offset: 0, index_length: 0, fields: [field].into() };
+            Overlay { file, rows, first: 0 }
+        };
+        self.cells.into_iter().map(overlay).collect()
+    }
+
     /// Writes the values as overlays, one for all columns that have the same rows.
     pub(crate) async fn write(self, lake: &Lake, columns: &[Column]) -> Result<Vec<Overlay>> {
         let mut groups: Vec<(RowSet, Vec<Column>, Vec<ColumnData>)> = Vec::new();

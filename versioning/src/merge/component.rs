@@ -4,13 +4,14 @@ use std::collections::{BTreeMap, HashSet};
 
 use forebay_format::{
     Column, ColumnData, FieldId, FragmentId, RowSet,
-    meta::{Fragment, TableRoot},
+    meta::{DataFileRef, Fragment, TableRoot},
 };
 
 use super::policy::{Choice, Clash, Conflict, ConflictKind, MergeSide, Policy};
 use crate::{
     Lake, Result, RowId, Snapshot,
-    leaf::{self, Cells},
+    leaf::{self, Cells, Side},
+    read::empty,
     values::{Patch, Version, equal},
 };
 
@@ -68,10 +69,10 @@ impl Merge<'_> {
         let (base, ours, theirs) = (own(self.base), own(self.ours), own(self.theirs));
         let names = |fragments: &[Fragment]| fragments.iter().map(|fragment| fragment.id).collect::<Vec<_>>();
         let (base, our, their) = (of(self.base, &base), of(self.ours, &ours), of(self.theirs, &theirs));
-        if their == base || our == their {
+        if our == their || their == base && !self.lacks((self.ours, &our), (self.theirs, &their)) {
             return Ok(Outcome { fragments: our, conflicts: Vec::new() });
         }
-        if our == base {
+        if our == base && !self.lacks((self.theirs, &their), (self.ours, &our)) {
             return Ok(Outcome { fragments: their, conflicts: Vec::new() });
         }
         // A compaction of one side is kept, and the other side's changes are put on it.
@@ -82,6 +83,21 @@ impl Merge<'_> {
             (self.ours, self.theirs, MergeSide::Ours, ours)
         };
         Component { merge: self, start, delta, side, found: Found::default() }.run(&ids, carriers).await
+    }
+
+    /// Whether fragments of a side without a column may not show the values that the other side has for it: they were
+    /// compacted without it, or hold some from before it was dropped.
+    fn lacks(&self, (version, fragments): (&Version, &[Fragment]), (other, others): (&Version, &[Fragment])) -> bool {
+        let files = |fragments: &[Fragment], field| -> Vec<_> {
+            let of = |fragment: &Fragment| -> Vec<_> {
+                let files = fragment.all_files().filter(|file| file.fields.contains(&field));
+                files.map(|file| (fragment.id, file.id)).collect()
+            };
+            fragments.iter().flat_map(of).collect()
+        };
+        let fields = self.root.schema.columns.iter().map(|column| column.field);
+        let mut fields = fields.filter(|field| version.column(*field).is_none() && other.column(*field).is_some());
+        fields.any(|field| files(fragments, field) != files(others, field))
     }
 }
 
@@ -106,9 +122,11 @@ impl Component<'_> {
         let columns = &self.merge.root.schema.columns;
         let mut fragments = Vec::with_capacity(works.len() + extras.len());
         for (_, mut work) in works {
-            if !self.merge.dry {
-                work.fragment.overlays.extend(work.patch.write(self.merge.lake, columns).await?);
-            }
+            work.fragment.overlays.extend(if self.merge.dry {
+                work.patch.sketch()
+            } else {
+                work.patch.write(self.merge.lake, columns).await?
+            });
             fragments.push(work.fragment);
         }
         for (carrier, rows) in extras {
@@ -155,10 +173,17 @@ impl Component<'_> {
     fn changed(&self, version: &Version, leaf: FragmentId, live: &RowSet) -> Cells {
         let base = self.merge.base;
         let mut cells = leaf::cells(base.side.leaf(leaf), version.side.leaf(leaf));
-        for column in &self.merge.root.schema.columns {
-            // A new column's values come in files, not in overlays.
-            if version.column(column.field).is_some() && base.column(column.field).is_none() {
-                cells.insert(column.field, live.clone());
+        for field in self.merge.root.schema.columns.iter().map(|column| column.field) {
+            if base.column(field).is_none() {
+                // A new column's values come in files, not in overlays.
+                cells.insert(field, live.clone());
+                continue;
+            }
+            // Values that were compacted away while the column was dropped: its default is another value.
+            let lost = base.side.stored(leaf, field).subtract(&version.side.stored(leaf, field)).intersect(live);
+            if !lost.is_empty() {
+                let rows = cells.entry(field).or_default();
+                *rows = rows.union(&lost);
             }
         }
         cells.retain(|field, _| self.column(*field).is_some() && version.column(*field).is_some());
@@ -194,14 +219,15 @@ impl Component<'_> {
             }
             self.put(leaf, *field, &rows, start, works).await?;
         }
-        self.defaults(leaf, &only_here, start, works).await?;
-        self.defaults(leaf, &back, delta, works).await?;
+        self.defaults(leaf, &only_here, &kept_at_base, start, works).await?;
+        self.defaults(leaf, &back, &back_at_base, delta, works).await?;
         self.restore(leaf, &back, &back_at_base, works, extras).await?;
         for (field, rows) in kept_at_base.into_iter().chain(back_at_base) {
             self.put(leaf, field, &rows, base, works).await?;
         }
         let both = here.intersect(&there);
-        for (field, rows) in &theirs {
+        self.bring(leaf, &both, works).await?;
+        for (field, rows) in theirs.iter().filter(|(field, _)| start.column(**field).is_some()) {
             let rows = rows.intersect(&both);
             let here = ours.get(field).map_or_else(RowSet::new, |ours| ours.intersect(&rows));
             self.take(leaf, *field, &rows.subtract(&here), works).await?;
@@ -254,7 +280,13 @@ impl Component<'_> {
             }
         }
         let at_base = RowSet::of(at_base);
-        let at_base = columns.into_iter().map(|(column, rows)| (column.field, rows.intersect(&at_base))).collect();
+        // What this version lacks is as it was as well.
+        let lacking = self.merge.root.schema.columns.iter().map(|column| column.field);
+        let lacking =
+            lacking.filter(|field| version.column(*field).is_none() && self.merge.base.column(*field).is_some());
+        let lacking = lacking.map(|field| (field, at_base.clone()));
+        let at_base = columns.into_iter().map(|(column, rows)| (column.field, rows.intersect(&at_base)));
+        let at_base = at_base.chain(lacking).collect();
         Ok((rows.subtract(&RowSet::of(kept)), at_base))
     }
 
@@ -276,7 +308,14 @@ impl Component<'_> {
         extras: &mut Extras,
     ) -> Result<()> {
         let mut missing = rows.clone();
-        let differing = leaf::cells(self.start.side.leaf(leaf), self.delta.side.leaf(leaf));
+        let (start, delta) = (&self.start.side, &self.delta.side);
+        let mut differing = leaf::cells(start.leaf(leaf), delta.leaf(leaf));
+        for field in self.merge.root.schema.columns.iter().map(|column| column.field) {
+            let (here, there) = (start.stored(leaf, field), delta.stored(leaf, field));
+            let unlike = here.subtract(&there).union(&there.subtract(&here));
+            let cells = differing.entry(field).or_default();
+            *cells = cells.union(&unlike);
+        }
         for piece in self.start.side.leaf(leaf) {
             let here = piece.rows.intersect(rows);
             let Some(work) = works.get_mut(&piece.carrier).filter(|_| !here.is_empty()) else { continue };
@@ -300,12 +339,32 @@ impl Component<'_> {
         Ok(())
     }
 
+    /// Takes the other side's values of columns that the start lacks: its carriers may have been compacted without them, or
+    /// have edits of a column from before it was dropped.
+    async fn bring(&self, leaf: FragmentId, rows: &RowSet, works: &mut BTreeMap<usize, Work>) -> Result<()> {
+        let (start, delta) = (&self.start.side, &self.delta.side);
+        let fields = self.merge.root.schema.columns.iter().map(|column| column.field);
+        let fields = fields.filter(|field| self.start.column(*field).is_none() && self.delta.column(*field).is_some());
+        for field in fields {
+            let edited = |one: &Side, other: &Side| {
+                leaf::edited(one.leaf(leaf), other.leaf(leaf)).remove(&field).unwrap_or_default().intersect(rows)
+            };
+            let (mine, theirs) = (edited(start, delta), edited(delta, start));
+            let missing = delta.stored(leaf, field).subtract(&start.stored(leaf, field)).intersect(rows);
+            let attached = self.pieces(leaf, &mine, works, |work| work.attached);
+            let others = self.pieces(leaf, &missing.union(&mine).union(&theirs), works, |work| !work.attached);
+            self.put(leaf, field, &attached.union(&others), self.delta, works).await?;
+        }
+        Ok(())
+    }
+
     /// Rows that only `version` has have no value in columns that only the other side has: they get the default, also
-    /// where a value is left in the file of a carrier.
+    /// where a value is left in the file of a carrier. Not those of `except`.
     async fn defaults(
         &self,
         leaf: FragmentId,
         rows: &RowSet,
+        except: &[(FieldId, RowSet)],
         version: &Version,
         works: &mut BTreeMap<usize, Work>,
     ) -> Result<()> {
@@ -315,10 +374,17 @@ impl Component<'_> {
         if new.is_empty() || rows.is_empty() || self.merge.dry {
             return Ok(());
         }
-        let fragments = version.side.fragments.clone();
+        let mut fragments = version.side.fragments.clone();
+        let left = |file: &DataFileRef| new.iter().any(|column| file.fields.contains(&column.field));
+        for fragment in &mut fragments {
+            fragment.files.retain(|file| !left(file));
+            fragment.overlays.retain(|overlay| !left(&overlay.file));
+        }
         let version = Version::load(self.merge.snapshot, root.clone(), fragments).await?;
         for column in new {
-            self.put(leaf, column.field, rows, &version, works).await?;
+            let except = except.iter().filter(|(field, _)| *field == column.field);
+            let rows = except.fold(rows.clone(), |rows, (_, others)| rows.subtract(others));
+            self.put(leaf, column.field, &rows, &version, works).await?;
         }
         Ok(())
     }
@@ -429,13 +495,15 @@ impl Component<'_> {
         works: &mut BTreeMap<usize, Work>,
     ) -> Result<()> {
         let Some(column) = self.column(field) else { return Ok(()) };
-        if self.merge.dry || from.column(field).is_none() {
+        if from.column(field).is_none() {
             return Ok(());
         }
         for piece in self.start.side.leaf(leaf) {
             let here = piece.rows.intersect(rows);
             if let Some(work) = works.get_mut(&piece.carrier).filter(|_| !here.is_empty()) {
-                let values = from.values(column, leaf, &here).await?;
+                // A dry run only notes where there will be a value.
+                let dry = self.merge.dry;
+                let values = if dry { empty(column) } else { from.values(column, leaf, &here).await? };
                 work.patch.add(field, piece.to_carrier(&here), values);
             }
         }

@@ -54,8 +54,8 @@ fn fresh(merge: &Merge<'_>, version: &Version, leaf: FragmentId) -> RowSet {
     fresh
 }
 
-/// Finds rows with equal keys that the two sides inserted apart from each other. The row of the side that loses is
-/// deleted from what the merge is about to write.
+/// Finds rows with equal keys that the two sides inserted apart from each other, or that one inserted in place of a row that the
+/// other kept. The row of the side that loses is deleted from what the merge is about to write: `edits` and `added`.
 pub(crate) async fn check(
     merge: &Merge<'_>,
     edits: &mut BTreeMap<FragmentId, Vec<Fragment>>,
@@ -63,11 +63,18 @@ pub(crate) async fn check(
 ) -> Result<Vec<Conflict>> {
     let key = |field| merge.root.schema.columns.iter().find(|column| column.field == field).cloned();
     let columns: Vec<Column> = merge.root.key.iter().filter_map(|field| key(*field)).collect();
+    let merged = edits.values().flatten().chain(&*added).cloned().collect();
+    let merged = Version::load(merge.snapshot, merge.root.clone(), merged).await?.side;
+    // Rows of one side that the other doesn't have, or whose keys it changed, as far as they are there after the merge.
+    let own = |version: &Version, other: &Version, leaf| {
+        let alone = version.side.live(leaf).subtract(&other.side.live(leaf));
+        fresh(merge, version, leaf).union(&alone).intersect(&merged.live(leaf))
+    };
     let mut leaves: Vec<_> = merge.ours.side.leaves().map(|(leaf, _)| leaf).collect();
     leaves.sort_unstable();
     let mut known: HashMap<Key, (FragmentId, u32)> = HashMap::new();
     for leaf in leaves {
-        let rows = fresh(merge, merge.ours, leaf);
+        let rows = own(merge.ours, merge.theirs, leaf);
         for (row, key) in of_leaf(merge.ours, &columns, leaf, &rows).await? {
             known.insert(key, (leaf, row));
         }
@@ -76,27 +83,24 @@ pub(crate) async fn check(
     let mut theirs: Vec<_> = merge.theirs.side.leaves().map(|(leaf, _)| leaf).collect();
     theirs.sort_unstable();
     for leaf in theirs {
-        let rows = fresh(merge, merge.theirs, leaf);
+        let rows = own(merge.theirs, merge.ours, leaf);
         for (row, key) in of_leaf(merge.theirs, &columns, leaf, &rows).await? {
             // A row that both sides have is no clash with itself.
             let Some(our) = known.get(&key).filter(|our| **our != (leaf, row)) else { continue };
-            let (our, their) =
-                (leaf::row_id(&merge.ours.side, our.0, our.1), leaf::row_id(&merge.theirs.side, leaf, row));
+            let (our, their) = (*our, (leaf, row));
+            let mut lose = |row: (FragmentId, u32)| drop_row(leaf::row_id(&merged, row.0, row.1), edits, added);
+            let [our_id, their_id] = [(merge.ours, our), (merge.theirs, their)]
+                .map(|(version, (leaf, row))| leaf::row_id(&version.side, leaf, row));
             let clash =
-                Clash { table: merge.table, column: None, row: Some(our), base: None, ours: None, theirs: None };
+                Clash { table: merge.table, column: None, row: Some(our_id), base: None, ours: None, theirs: None };
             match merge.policy.decide(&clash) {
-                Choice::Side(MergeSide::Ours) => drop_row(their, edits, added),
-                Choice::Side(MergeSide::Theirs) => {
-                    if let Some(fragment) = merge.ours.side.fragments.iter().find(|other| other.id == our.fragment) {
-                        edits.entry(our.fragment).or_insert_with(|| vec![fragment.clone()]);
-                    }
-                    drop_row(our, edits, added);
-                }
+                Choice::Side(MergeSide::Ours) => lose(their),
+                Choice::Side(MergeSide::Theirs) => lose(our),
                 Choice::Base => {
-                    drop_row(their, edits, added);
-                    drop_row(our, edits, added);
+                    lose(their);
+                    lose(our);
                 }
-                Choice::Value(_) | Choice::Fail => clashes.push((our, their)),
+                Choice::Value(_) | Choice::Fail => clashes.push((our_id, their_id)),
             }
         }
     }

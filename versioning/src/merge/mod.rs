@@ -8,10 +8,10 @@ mod keys;
 mod policy;
 mod schema;
 
-use std::collections::{BTreeMap, HashMap, HashSet};
+use std::collections::{BTreeMap, HashSet};
 
 use forebay_format::{
-    FragmentId, TableId,
+    Column, FieldId, FragmentId, TableId,
     meta::{Change, Commit, DataFileRef, Fragment, TableEntry, TableRoot},
 };
 
@@ -183,12 +183,19 @@ impl Merger<'_> {
         let roots = [&base.root, &our.root, &their.root];
         let mut conflicts = Vec::new();
         let mut merged = schema::merge(name, roots, self.policy, &[], &mut conflicts)?;
-        let keep = self.kept(name, &base, &our, &their, &merged, &mut conflicts);
+        let keep = self.kept(name, &base, [&our, &their], &merged).await?;
         if !keep.is_empty() {
             conflicts.clear();
             merged = schema::merge(name, roots, self.policy, &keep, &mut conflicts)?;
         }
         self.conflicts.extend(conflicts);
+        for column in merged.root.schema.columns.clone() {
+            // Rows that only a side without it has have no value for it.
+            let partial = [&our, &their].iter().any(|side| side.column(column.field).is_none());
+            if partial && column.nullable && !self.dry && !has(&merged.root.defaults, column.field) {
+                merged.root.defaults.push(self.null(column).await?);
+            }
+        }
         let merge = Merge {
             lake: self.lake,
             snapshot: self.ours,
@@ -239,10 +246,13 @@ impl Merger<'_> {
     /// Gives columns that some rows have no value for a default: null. It is needed where a column comes back that was dropped
     /// when these rows were written.
     async fn fill(&mut self, table: &str, root: &mut TableRoot, fragments: &[&Fragment]) -> Result<()> {
-        let has = |files: &[DataFileRef], field| files.iter().any(|file| file.fields.contains(&field));
         for column in root.schema.columns.clone() {
             let field = column.field;
-            if has(&root.defaults, field) || fragments.iter().all(|fragment| has(&fragment.files, field)) {
+            let whole = |fragment: &&Fragment| {
+                let live = fragment.deleted.complement(fragment.rows);
+                has(&fragment.files, field) || live.subtract(&leaf::stored(fragment, field)).is_empty()
+            };
+            if has(&root.defaults, field) || fragments.iter().all(whole) {
                 continue;
             }
             if !column.nullable {
@@ -250,34 +260,33 @@ impl Merger<'_> {
                 let kind = ConflictKind::Column { column: column.name.clone(), reason };
                 self.conflicts.push(Conflict { table: table.to_owned(), kind });
             } else if !self.dry {
-                let null = values::nothing(&column);
-                root.defaults.push(values::write_file(self.lake.storage(), vec![column], vec![null]).await?);
+                root.defaults.push(self.null(column).await?);
             }
         }
         Ok(())
     }
 
+    /// Writes a default of a column that may be null.
+    async fn null(&self, column: Column) -> Result<DataFileRef> {
+        let null = values::nothing(&column);
+        values::write_file(self.lake.storage(), vec![column], vec![null]).await
+    }
+
     /// Columns that one side dropped while the other one updated them, where the latter has its way.
-    fn kept(
-        &self,
+    async fn kept(
+        &mut self,
         table: &str,
         base: &Version,
-        ours: &Version,
-        theirs: &Version,
+        [ours, theirs]: [&Version; 2],
         merged: &schema::Merged,
-        conflicts: &mut Vec<Conflict>,
-    ) -> Vec<forebay_format::FieldId> {
-        let files = |version: &Version| -> HashMap<_, Vec<_>> {
-            let overlays = version.side.fragments.iter().flat_map(|fragment| &fragment.overlays);
-            overlays.map(|overlay| (overlay.file.id, overlay.file.fields.to_vec())).collect()
-        };
-        let known = files(base);
+    ) -> Result<Vec<FieldId>> {
         let mut keep = Vec::new();
         for (field, side) in &merged.dropped {
             let version = if *side == MergeSide::Ours { ours } else { theirs };
-            let updated =
-                files(version).iter().any(|(file, fields)| fields.contains(field) && !known.contains_key(file));
-            let Some(column) = version.column(*field).filter(|_| updated) else { continue };
+            let Some(column) = version.column(*field) else { continue };
+            if !is_updated(base, version, column).await? {
+                continue;
+            }
             let name = &column.name;
             let clash = Clash { table, column: Some(name), row: None, base: None, ours: None, theirs: None };
             match self.policy.decide(&clash) {
@@ -287,12 +296,32 @@ impl Merger<'_> {
                 Choice::Value(_) | Choice::Fail => {
                     let reason = "it was dropped on one side and updated on the other";
                     let kind = ConflictKind::Column { column: name.clone(), reason };
-                    conflicts.push(Conflict { table: table.to_owned(), kind });
+                    self.conflicts.push(Conflict { table: table.to_owned(), kind });
                 }
             }
         }
-        keep
+        Ok(keep)
     }
+}
+
+/// Whether one of some files has a column.
+fn has(files: &[DataFileRef], field: FieldId) -> bool {
+    files.iter().any(|file| file.fields.contains(&field))
+}
+
+/// Whether a column has another value in a row that both versions have.
+async fn is_updated(base: &Version, version: &Version, column: &Column) -> Result<bool> {
+    for (leaf, pieces) in version.side.leaves() {
+        let edited = leaf::cells(pieces, base.side.leaf(leaf)).remove(&column.field).unwrap_or_default();
+        let lost = base.side.stored(leaf, column.field).subtract(&version.side.stored(leaf, column.field));
+        let both = base.side.live(leaf).intersect(&version.side.live(leaf));
+        let rows = edited.union(&lost).intersect(&both);
+        let (old, new) = (base.values(column, leaf, &rows).await?, version.values(column, leaf, &rows).await?);
+        if (0..rows.len() as usize).any(|at| !values::equal(&old, at, &new, at)) {
+            return Ok(true);
+        }
+    }
+    Ok(false)
 }
 
 fn count(change: &mut Change, before: u64, after: u64) {

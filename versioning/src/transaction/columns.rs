@@ -12,7 +12,8 @@ impl Transaction {
     /// whatever the table's size.
     ///
     /// # Errors
-    /// [`Error::Data`] if the table has a column of that name or identity, or `default` doesn't fit; [`Error::Misuse`] if
+    /// [`Error::Data`] if the table has a column of that name or identity, or files of one of that identity, which was dropped;
+    /// or if `default` doesn't fit; [`Error::Misuse`] if
     /// the column is not nullable and there is no default; and what the store reports.
     pub async fn add_column(&mut self, table: &Table, column: Column, default: Option<&ColumnData>) -> Result<()> {
         column.check()?;
@@ -35,6 +36,10 @@ impl Transaction {
         schema.columns.push(column.clone());
         schema.check()?;
         let field = column.field;
+        if table.data_files().any(|(_, file)| file.fields.contains(&field)) {
+            let reason = "its identity is that of a column that was dropped: take another one".to_owned();
+            return Err(forebay_format::Error::InvalidSchema { column: column.name, reason }.into());
+        }
         let file = values::write_file(lake.storage(), vec![column], vec![default]).await?;
         let work = self.work(table)?;
         work.root.schema = schema;

@@ -2,10 +2,11 @@
 
 use forebay_format::{Column, ColumnData, DType, OwnedValues, meta::RefKind};
 use forebay_versioning::{
-    At, Choice, CompactOptions, Error, Lake, MergeOptions, MergeOutcome, MergeSide, Policy, Rows, Selection,
+    At, Choice, CompactOptions, Conflict, ConflictKind, Error, Lake, MergeOptions, MergeOutcome, MergeSide, Policy,
+    Rows, Selection, Transaction,
 };
 
-use crate::support::{all, append, block_on, lake, rows, temporary};
+use crate::support::{Row, all, append, block_on, lake, rows, temporary};
 
 fn branch(name: &str) -> At {
     At::Branch(name.into())
@@ -340,5 +341,107 @@ fn a_row_that_a_merge_brings_back_has_the_values_of_columns_that_were_added_mean
         lake.merge("main", &branch("scored"), &theirs).await.unwrap();
         assert_eq!(ids(&lake, "main").await, [0, 100, 2, 3, 4]);
         assert_eq!(scores(&lake, "main").await, [0, 1000, 20, 30, 40]);
+    });
+}
+
+/// Drops column `text` of a branch; gives the commit.
+async fn drop_text(lake: &Lake, at: &str) -> At {
+    let mut transaction = lake.begin(at).await.unwrap();
+    let table = transaction.base().table("main").await.unwrap();
+    transaction.drop_column(&table, "text").unwrap();
+    At::Commit(transaction.commit("drop", "tester").await.unwrap().id())
+}
+
+async fn compacting(lake: &Lake, at: &str) -> Transaction {
+    let mut transaction = lake.begin(at).await.unwrap();
+    let table = transaction.base().table("main").await.unwrap();
+    transaction.compact(&table, CompactOptions::default()).await.unwrap();
+    transaction
+}
+
+/// The column `text` of a branch.
+async fn texts(lake: &Lake, at: &str) -> Vec<Option<String>> {
+    all(lake, &branch(at)).await.unwrap().into_iter().map(|row| row.text).collect()
+}
+
+#[test]
+fn a_column_that_comes_back_after_a_compaction_has_its_values() {
+    block_on(async {
+        // The compaction is committed before the column comes back, or is under way meanwhile.
+        for late in [false, true] {
+            let (_folder, storage) = temporary();
+            let lake = lake(storage, &[0..5, 5..9]).await.unwrap();
+            lake.create_branch("other", &branch("main")).await.unwrap();
+            let dropped = drop_text(&lake, "main").await;
+            let compaction = compacting(&lake, "main").await;
+            if late {
+                lake.revert("main", &dropped, &by()).await.unwrap();
+                compaction.commit("compact", "tester").await.unwrap();
+            } else {
+                compaction.commit("compact", "tester").await.unwrap();
+                lake.revert("main", &dropped, &by()).await.unwrap();
+            }
+            assert_eq!(all(&lake, &branch("main")).await.unwrap(), rows(0..9), "late: {late}");
+            // Nothing was changed here: what the other branch changes is taken, and is no conflict.
+            let mut transaction = lake.begin("other").await.unwrap();
+            let table = transaction.base().table("main").await.unwrap();
+            let picked = Selection::new(table, Rows::List(vec![7].into())).unwrap();
+            let new = crate::support::columns(&rows(100..101));
+            transaction.update(&picked, &[("text", new[1].as_slice())]).await.unwrap();
+            transaction.commit("update", "tester").await.unwrap();
+            lake.merge("main", &branch("other"), &by()).await.unwrap();
+            let mut expected: Vec<_> = rows(0..9).into_iter().map(|row| row.text).collect();
+            expected[7] = Row::of(100).text;
+            assert_eq!(texts(&lake, "main").await, expected, "late: {late}");
+            assert_eq!(lake.verify(&branch("main"), |_| {}).await.unwrap().faults, []);
+        }
+    });
+}
+
+#[test]
+fn a_column_that_is_kept_has_its_values_though_it_was_compacted_away() {
+    block_on(async {
+        let (_folder, storage) = temporary();
+        let lake = lake(storage, &[0..5, 5..9]).await.unwrap();
+        lake.create_branch("other", &branch("main")).await.unwrap();
+        let mut transaction = lake.begin("other").await.unwrap();
+        let table = transaction.base().table("main").await.unwrap();
+        let picked = Selection::new(table, Rows::List(vec![7].into())).unwrap();
+        let new = crate::support::columns(&rows(100..101));
+        transaction.update(&picked, &[("text", new[1].as_slice())]).await.unwrap();
+        transaction.commit("update", "tester").await.unwrap();
+        // The update is in no overlay any more, and is seen all the same.
+        compacting(&lake, "other").await.commit("compact", "tester").await.unwrap();
+        drop_text(&lake, "main").await;
+        compacting(&lake, "main").await.commit("compact", "tester").await.unwrap();
+        let error = lake.merge("main", &branch("other"), &by()).await.unwrap_err();
+        let Error::Conflict { conflicts, .. } = &error else { panic!("{error}") };
+        assert!(
+            matches!(&conflicts[..], [Conflict { kind: ConflictKind::Column { column, .. }, .. }] if column == "text")
+        );
+        let theirs = by().with_policy(Policy::Side(MergeSide::Theirs));
+        lake.merge("main", &branch("other"), &theirs).await.unwrap();
+        let mut expected: Vec<_> = rows(0..9).into_iter().map(|row| row.text).collect();
+        expected[7] = Row::of(100).text;
+        assert_eq!(texts(&lake, "main").await, expected);
+    });
+}
+
+#[test]
+fn a_column_that_may_not_be_null_comes_back_when_every_row_has_its_value() {
+    block_on(async {
+        let (_folder, storage) = temporary();
+        let lake = lake(storage, &[0..5, 5..9]).await.unwrap();
+        let mut transaction = lake.begin("main").await.unwrap();
+        let table = transaction.base().table("main").await.unwrap();
+        transaction.drop_column(&table, "points").unwrap();
+        let dropped = At::Commit(transaction.commit("drop", "tester").await.unwrap().id());
+        compacting(&lake, "main").await.commit("compact", "tester").await.unwrap();
+        let dry = lake.revert("main", &dropped, &by().dry()).await.unwrap();
+        assert_eq!(dry.conflicts, []);
+        lake.revert("main", &dropped, &by()).await.unwrap();
+        assert_eq!(all(&lake, &branch("main")).await.unwrap(), rows(0..9));
+        compacting(&lake, "main").await.commit("compact", "tester").await.unwrap();
+        assert_eq!(all(&lake, &branch("main")).await.unwrap(), rows(0..9));
     });
 }

@@ -173,6 +173,49 @@ fn a_commit_whose_replies_are_lost_is_made_once() {
 }
 
 #[test]
+fn a_write_that_lands_when_everything_is_over_is_the_one_commit_or_none() {
+    let runtime = tokio::runtime::Builder::new_current_thread().enable_all().start_paused(true).build().unwrap();
+    runtime.block_on(async {
+        let mut unknown = 0;
+        for kind in [OpKind::Put, OpKind::Create] {
+            // One write is late, or all from one on are.
+            for (operation, all_of_them) in (0..8).flat_map(|operation| [(operation, false), (operation, true)]) {
+                let (real, faults, storage) = faulty().await;
+                let rule = Rule::new(Fault::Late(1_000_000)).on(kind);
+                faults.add(if all_of_them { rule.from(operation) } else { rule.nth(operation) });
+                let lake = Lake::open(storage).await.unwrap();
+                let reported = append(&lake, "main", 10..15).await;
+                let committed = async || {
+                    let lake = Lake::open(real.clone()).await.unwrap();
+                    let log = lake.log(&At::default(), 100).await.unwrap();
+                    let made = log.iter().filter(|commit| commit.message == "rows 10..15").count();
+                    let rows = all(&lake, &At::default()).await.unwrap();
+                    assert_eq!(rows.iter().filter(|row| (10..15).contains(&row.id)).count(), 5 * made);
+                    assert_eq!(lake.verify(&At::default(), |_| {}).await.unwrap().faults, []);
+                    made
+                };
+                let before = committed().await;
+                faults.settle().await;
+                let after = committed().await;
+                match &reported {
+                    Ok(_) => assert_eq!((before, after), (1, 1), "{kind:?} {operation}"),
+                    Err(forebay_versioning::Error::OutcomeUnknown { .. }) => {
+                        unknown += 1;
+                        assert!(before <= after && after <= 1, "{kind:?} {operation}: {before}, then {after}");
+                    }
+                    Err(error) => assert_eq!((before, after), (0, 0), "{kind:?} {operation}: {error}"),
+                }
+                // The branch goes on, and nothing of the old writes comes up in it.
+                let lake = Lake::open(real.clone()).await.unwrap();
+                append(&lake, "main", 20..21).await.unwrap();
+                assert_eq!(committed().await, after);
+            }
+        }
+        assert!(unknown > 0, "no outcome was ever unknown");
+    });
+}
+
+#[test]
 fn a_commit_takes_at_most_six_requests() {
     block_on(async {
         let (_real, faults, storage) = faulty().await;

@@ -39,6 +39,10 @@ pub enum Change {
     Rename {
         column: prop::sample::Index,
     },
+    /// Reverts and merges bring it back.
+    DropColumn {
+        column: prop::sample::Index,
+    },
     Compact {
         join: bool,
         split: bool,
@@ -91,14 +95,15 @@ pub enum Step {
     },
 }
 
-fn change() -> impl Strategy<Value = Change> {
+pub fn change() -> impl Strategy<Value = Change> {
     prop_oneof![
         3 => (1..7_i64).prop_map(|rows| Change::Append { rows }),
         3 => (0..6_u64, 1..5_u64).prop_map(|(from, step)| Change::Delete { from, step }),
         5 => (0..6_u64, 1..4_u64, 1..4_u8).prop_map(|(from, step, columns)| Change::Update { from, step, columns }),
         1 => any::<bool>().prop_map(|with_values| Change::AddColumn { with_values }),
         1 => any::<prop::sample::Index>().prop_map(|column| Change::Rename { column }),
-        2 => (any::<bool>(), any::<bool>()).prop_map(|(join, split)| Change::Compact { join, split }),
+        2 => any::<prop::sample::Index>().prop_map(|column| Change::DropColumn { column }),
+        3 => (any::<bool>(), any::<bool>()).prop_map(|(join, split)| Change::Compact { join, split }),
     ]
 }
 
@@ -165,7 +170,7 @@ fn seen(column: &Column, value: i64) -> String {
     if column.dtype == DType::I64 { value.to_string() } else { format!("{:?}", text(value)) }
 }
 
-fn shown(column: &Column, data: &ColumnData, row: usize) -> String {
+pub fn shown(column: &Column, data: &ColumnData, row: usize) -> String {
     match &data.values {
         OwnedValues::Fixed(bytes) => i64::from_le_bytes(bytes[row * 8..][..8].try_into().unwrap()).to_string(),
         OwnedValues::Ragged { offsets, bytes, .. } => {
@@ -301,6 +306,16 @@ impl Machine {
                 let to = format!("n{}", self.next);
                 transaction.rename_column(&table, &from, &to).unwrap();
                 version.columns.insert(number, to);
+            }
+            Change::DropColumn { column } => {
+                // Any that has a default, or is null where nothing else is known.
+                let numbers: Vec<u32> = version.columns.keys().copied().filter(|n| ![ID, X].contains(n)).collect();
+                if !numbers.is_empty() {
+                    let number = *column.get(&numbers);
+                    transaction.drop_column(&table, &version.columns[&number].clone()).unwrap();
+                    version.columns.remove(&number);
+                    version.rows.values_mut().for_each(|row| _ = row.remove(&number));
+                }
             }
             Change::Compact { join, split } => {
                 let small = if *join { u64::MAX } else { 0 };
@@ -488,11 +503,8 @@ impl Machine {
                     Step::Revert { .. } => [&picked.version, &ours, &parent_version],
                     _ => [&parent_version, &ours, &picked.version],
                 };
-                // Columns that are gone on one side only are for tests of their own.
-                if sides.iter().all(|side| side.columns.keys().eq(ours.columns.keys())) {
-                    let head = self.plain.branches[&branch];
-                    self.merged(step, &branch, vec![head], sides, *policy).await;
-                }
+                let head = self.plain.branches[&branch];
+                self.merged(step, &branch, vec![head], sides, *policy).await;
             }
             Step::Reset { branch, commit } => {
                 let (branch, commit) = (self.branch(*branch), commit.index(self.ids.len()));

@@ -8,6 +8,8 @@ mod copies;
 mod faults;
 mod flips;
 mod gc;
+mod keys;
+mod laws;
 mod machine;
 mod model;
 mod plain;
@@ -16,7 +18,7 @@ mod power;
 mod processes;
 mod purge;
 mod repair;
-#[cfg(feature = "s3-tests")]
-mod s3;
 mod schedule;
+#[cfg(feature = "server-tests")]
+mod servers;
 mod support;

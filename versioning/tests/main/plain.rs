@@ -95,24 +95,34 @@ impl Plain {
     }
 
     pub fn merge(&self, base: &Version, ours: &Version, theirs: &Version, policy: Policy) -> (Version, Conflicts) {
-        let mut merged = Version { rows: BTreeMap::new(), columns: ours.columns.clone() };
+        let mut merged = Version::default();
         let mut conflicts = Conflicts::default();
-        for (column, their) in &theirs.columns {
-            let (was, our) = (base.columns.get(column), ours.columns.get(column));
-            let name = match our {
-                None => their,
-                Some(our) if our == their || was == Some(their) => our,
-                Some(our) if was == Some(our) => their,
-                Some(our) => match policy {
-                    Policy::Theirs => their,
-                    Policy::Ours | Policy::Base => our,
+        let columns: BTreeSet<u32> = ours.columns.keys().chain(theirs.columns.keys()).copied().collect();
+        for column in columns {
+            let of = |version: &Version| version.columns.get(&column).cloned();
+            let name = match (of(base), of(ours), of(theirs)) {
+                (was, Some(our), Some(their)) if our == their || was.as_ref() == Some(&their) => Some(our),
+                (was, Some(our), Some(their)) if was.as_ref() == Some(&our) => Some(their),
+                (_, Some(our), Some(their)) => match policy {
+                    Policy::Theirs => Some(their),
+                    Policy::Ours | Policy::Base => Some(our),
                     Policy::Fail => {
                         conflicts.columns += 1;
-                        our
+                        Some(our)
                     }
                 },
+                (None, our, their) => our.or(their),
+                // One side dropped it: so it is, unless the other one changed values of it.
+                (Some(_), our, their) => {
+                    let (side, winner) = if our.is_some() { (ours, Policy::Ours) } else { (theirs, Policy::Theirs) };
+                    let changed = base.rows.iter().any(|(id, was)| {
+                        side.rows.get(id).is_some_and(|is| self.cell(was, column) != self.cell(is, column))
+                    });
+                    conflicts.columns += usize::from(changed && policy == Policy::Fail);
+                    our.or(their).filter(|_| changed && (policy == winner || policy == Policy::Base))
+                }
             };
-            merged.columns.insert(*column, name.clone());
+            merged.columns.extend(name.map(|name| (column, name)));
         }
         let ids: BTreeSet<i64> = ours.rows.keys().chain(theirs.rows.keys()).copied().collect();
         for id in ids {
@@ -126,8 +136,9 @@ impl Plain {
                 (Some(was), one, other) => {
                     let version = if one.is_some() { ours } else { theirs };
                     let Some(left) = one.or(other) else { continue };
-                    let changed = base.columns.keys().filter(|column| version.columns.contains_key(column));
-                    let changed = changed.into_iter().any(|c| self.cell(was, *c) != self.cell(left, *c));
+                    let there =
+                        |column: &&u32| version.columns.contains_key(column) && merged.columns.contains_key(column);
+                    let changed = base.columns.keys().filter(there).any(|c| self.cell(was, *c) != self.cell(left, *c));
                     match (changed, policy) {
                         (false, _) => None,
                         (true, Policy::Ours) => our.cloned(),
@@ -141,7 +152,11 @@ impl Plain {
                 }
                 (None, None, None) => None,
             };
-            merged.rows.extend(row.map(|row| (id, row)));
+            let kept = |mut row: Row| {
+                row.retain(|column, _| merged.columns.contains_key(column));
+                row
+            };
+            merged.rows.extend(row.map(|row| (id, kept(row))));
         }
         (merged, conflicts)
     }
