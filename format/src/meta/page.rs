@@ -111,7 +111,7 @@ pub(super) fn read(what: &str, page: fb::Page<'_>) -> Result<Page> {
 
 fn read_run(what: &str, run: fb::Run<'_>, fragments: &mut Vec<Fragment>) -> Result<()> {
     let (ids, rest) = run.fragments().bytes().as_chunks::<16>();
-    let (files, rest_of_files) = run.files().map_or(run.fragments(), |files| files).bytes().as_chunks::<16>();
+    let (files, rest_of_files) = run.files().unwrap_or(run.fragments()).bytes().as_chunks::<16>();
     if !rest.is_empty() || !rest_of_files.is_empty() || ids.len() != files.len() || ids.is_empty() {
         return corrupt(
             what,
