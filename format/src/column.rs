@@ -88,7 +88,7 @@ impl ColumnData {
 }
 
 impl ColumnSlice<'_> {
-    /// Checks that these rows fit `column`: layout, lengths, offsets, shapes, UTF-8, JSON's being text, and nulls. A null row
+    /// Checks that these rows fit `column`: layout, lengths, offsets, shapes, UTF-8, JSON's being text, links, and nulls. A null row
     /// of a ragged tensor is empty, whatever its shape.
     ///
     /// # Errors
@@ -122,7 +122,7 @@ impl ColumnSlice<'_> {
     }
 
     fn check_ragged(&self, column: &Column, offsets: &[u64], shapes: &[u32], bytes: &[u8]) -> Result<()> {
-        use crate::{DType, Dim};
+        use crate::{DType, Dim, Link};
         let fail = |expected: String, found: String| {
             Err(Error::ColumnMismatch { column: column.name.clone(), expected, found })
         };
@@ -141,6 +141,18 @@ impl ColumnSlice<'_> {
                 for index in 0..self.rows {
                     if std::str::from_utf8(row(index)).is_err() {
                         return fail("UTF-8 text".into(), format!("other bytes in row {index} of the batch"));
+                    }
+                }
+                Ok(())
+            }
+            DType::Link => {
+                if !shapes.is_empty() {
+                    return fail("no shapes beside links".into(), format!("{} lengths", shapes.len()));
+                }
+                // A row without a value has no bytes.
+                for index in (0..self.rows).filter(|index| !row(*index).is_empty()) {
+                    if let Err(error) = Link::decode(row(index)) {
+                        return fail("links".into(), format!("row {index} of the batch: {error}"));
                     }
                 }
                 Ok(())

@@ -34,11 +34,13 @@ pub enum DType {
     Json,
     /// Microseconds since 1970-01-01T00:00:00Z, as an `i64`.
     Timestamp,
+    /// Where bytes lie that the lake doesn't hold: see [`Link`](crate::Link).
+    Link,
 }
 
 impl DType {
     /// Every dtype, in order of declaration.
-    pub const ALL: [Self; 19] = [
+    pub const ALL: [Self; 20] = [
         Self::Bool,
         Self::I8,
         Self::I16,
@@ -58,6 +60,7 @@ impl DType {
         Self::Bytes,
         Self::Json,
         Self::Timestamp,
+        Self::Link,
     ];
 
     /// Its name in schemas, files and Python.
@@ -83,10 +86,12 @@ impl DType {
             Self::Bytes => "bytes",
             Self::Json => "json",
             Self::Timestamp => "timestamp",
+            Self::Link => "link",
         }
     }
 
-    /// Bytes of one element, or `None` for [`Utf8`](Self::Utf8), [`Bytes`](Self::Bytes) and [`Json`](Self::Json).
+    /// Bytes of one element, or `None` for [`Utf8`](Self::Utf8), [`Bytes`](Self::Bytes), [`Json`](Self::Json) and
+    /// [`Link`](Self::Link).
     #[must_use]
     pub const fn item_size(self) -> Option<usize> {
         match self {
@@ -94,7 +99,7 @@ impl DType {
             Self::I16 | Self::U16 | Self::F16 | Self::BF16 => Some(2),
             Self::I32 | Self::U32 | Self::F32 => Some(4),
             Self::I64 | Self::U64 | Self::F64 | Self::Timestamp => Some(8),
-            Self::Utf8 | Self::Bytes | Self::Json => None,
+            Self::Utf8 | Self::Bytes | Self::Json | Self::Link => None,
         }
     }
 }

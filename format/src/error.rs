@@ -37,6 +37,14 @@ pub enum Error {
         /// The names there are.
         known: Vec<String>,
     },
+    /// A link breaks a rule.
+    #[error("no link to '{url}': {reason}")]
+    InvalidLink {
+        /// The URL.
+        url: String,
+        /// The rule.
+        reason: String,
+    },
     /// Rows handed to a writer don't fit their column.
     #[error("column '{column}': expected {expected}, got {found}")]
     ColumnMismatch {

@@ -7,6 +7,7 @@
 //! | to | use |
 //! |---|---|
 //! | describe a table | [`Schema`], [`Column`], [`DType`], [`Dim`], [`Kind`] |
+//! | point at bytes elsewhere | [`Link`] |
 //! | write rows | [`DataFileWriter`] over [`ColumnSlice`]s |
 //! | read rows | [`Footer`], [`FileIndex`], [`ColumnIndex`], then [`ColumnIndex::decode_block`] |
 //! | version them | [`meta`]: lake marker, commit, table root, manifest page, ref entry, tag; [`RowSet`] |
@@ -44,6 +45,7 @@ mod error;
 #[rustfmt::skip]
 mod generated;
 mod id;
+mod link;
 pub mod meta;
 mod rows;
 mod schema;
@@ -57,5 +59,6 @@ pub use data::{
 pub use dtype::DType;
 pub use error::{Error, Result};
 pub use id::{CommitId, FieldId, FileId, FragmentId, Id, LakeId, ObjectId, PinId, PurgeId, TableId, of};
+pub use link::Link;
 pub use rows::RowSet;
 pub use schema::{Codec, Column, Compression, Dim, Kind, Layout, Schema};

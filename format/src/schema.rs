@@ -2,7 +2,7 @@
 
 use std::{collections::BTreeMap, fmt};
 
-use crate::{DType, Error, FieldId, Result};
+use crate::{DType, Error, FieldId, Result, link::is_name};
 
 /// One dimension of a column's rows.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
@@ -42,7 +42,7 @@ pub struct Compression {
 ///
 /// `image` (`encoding`: raw, jpeg, png, webp or mixed; `layout`: HWC or CHW), `label` (`names`: a JSON list),
 /// `embedding`, `boxes` (`format`: xyxy, xywh or cxcywh), `mask`, `video`, `audio` (`sample_rate`), `text`, `json`,
-/// `link`, or an application's own.
+/// or an application's own. A column of links has the kind of what they lead to, and may have a `base`.
 #[derive(Clone, Debug, PartialEq, Eq, Hash, Default)]
 pub struct Kind {
     /// The kind's name; empty for plain data.
@@ -89,7 +89,7 @@ impl Column {
     /// A plain, uncompressed, non-nullable column with a new identity.
     ///
     /// # Errors
-    /// [`Error::InvalidSchema`] if the name is empty, `dtype` is text, bytes or JSON and `shape` isn't empty, there are
+    /// [`Error::InvalidSchema`] if the name is empty, `dtype` is text, bytes, JSON or a link and `shape` isn't empty, there are
     /// more than 8 dimensions, or a fixed row would take more than 1 GiB.
     pub fn new(name: impl Into<String>, dtype: DType, shape: impl Into<Vec<Dim>>) -> Result<Self> {
         let column = Self {
@@ -116,6 +116,14 @@ impl Column {
         fixed.map_or(Layout::Ragged { rank: self.shape.len() }, |row_bytes| Layout::Fixed { row_bytes })
     }
 
+    /// Where links lie whose URLs are names: the `base` in the metadata of a column of links. Without one, that is the root of
+    /// the lake.
+    #[must_use]
+    pub fn link_base(&self) -> Option<&str> {
+        let base = self.kind.metadata.get("base").filter(|_| self.dtype == DType::Link);
+        base.map(String::as_str)
+    }
+
     /// Checks what [`Column::new`] promises, for a column built or changed by hand.
     ///
     /// # Errors
@@ -126,7 +134,10 @@ impl Column {
             return fail("its name is empty");
         }
         if self.dtype.item_size().is_none() && !self.shape.is_empty() {
-            return fail("text, bytes and json have no shape: give the column an empty one");
+            return fail("text, bytes, json and links have no shape: give the column an empty one");
+        }
+        if self.link_base().is_some_and(is_name) {
+            return fail("the base of links is a URL or an absolute path");
         }
         if self.shape.len() > Self::MAX_RANK {
             return fail("a row has at most 8 dimensions");

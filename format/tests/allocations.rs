@@ -83,6 +83,11 @@ fn no_input_makes_a_parser_allocate_more_than_its_size_warrants() {
         objects += 1;
     }
     assert!(objects > 15);
+    // Links whose lengths promise what isn't there.
+    for bytes in [&[4, 0, 0, 0, 0, 0, 0, 0, 0, 0xFF, 0xFF, 0x41][..], &[7; 60], &[1; 30]] {
+        let used = peak(|| Link::decode(bytes));
+        assert!(used <= bound(bytes.len()), "{used} bytes");
+    }
     // Sets of rows of a few bytes that are four billion rows.
     for bytes in [&[0, 0xFF, 0xFF, 0xFF, 0xFF, 0x0F][..], &[0xFF; 64], &[1, 1, 1, 1, 1, 1]] {
         let used = peak(|| RowSet::decode("rows", bytes));

@@ -225,6 +225,26 @@ pub fn tag() -> impl Strategy<Value = Tag> {
     })
 }
 
+/// A name below a base.
+pub fn name() -> impl Strategy<Value = String> {
+    let part = "[a-zA-Z0-9äß _.#%-]{1,9}".prop_filter("a part of a name", |part| !matches!(part.as_str(), "." | ".."));
+    vec(part, 1..4).prop_map(|parts| parts.join("/"))
+}
+
+pub fn link() -> impl Strategy<Value = Link> {
+    let url = (prop::sample::select(vec!["", "/", "s3://bucket/", "https://host/"]), name());
+    let checks = (option::of("[ -~]{1,40}"), option::of(any::<[u8; 32]>()));
+    let checks =
+        checks.prop_filter("a link is checked by one at least", |(etag, hash)| etag.is_some() || hash.is_some());
+    (url, any::<u64>(), option::of((any::<u64>(), any::<u64>())), checks).prop_map(
+        |((place, name), size, part, (etag, hash))| {
+            let bound = |byte: u64| if size == u64::MAX { byte } else { byte % (size + 1) };
+            let part = part.map(|(a, b)| bound(a.min(b)).min(bound(a.max(b)))..bound(a.min(b)).max(bound(a.max(b))));
+            Link { url: format!("{place}{name}"), size, part, etag, hash }
+        },
+    )
+}
+
 /// Rows that fit a column.
 pub fn rows(column: &Column, max: usize) -> BoxedStrategy<Vec<Row>> {
     let column = column.clone();
@@ -250,6 +270,7 @@ fn row(column: &Column, media: usize) -> BoxedStrategy<Row> {
         (DType::Utf8 | DType::Json, _) => prop_oneof![4 => ".{0,12}", 1 => ".{0,300}"]
             .prop_map(|text: String| (Vec::new(), text.into_bytes()))
             .boxed(),
+        (DType::Link, _) => link().prop_map(|link| (Vec::new(), link.encode().unwrap())).boxed(),
         (DType::Bytes, _) => {
             let length = prop_oneof![4 => 0usize..20, 1 => 0usize..500];
             (vec(0u32..1000, media), length.prop_flat_map(bytes)).boxed()

@@ -4,6 +4,7 @@
 mod arbitrary;
 mod damage;
 mod golden;
+mod links;
 mod metadata;
 mod model;
 mod round_trip;

@@ -130,6 +130,24 @@ def row_set(data: bytes) -> list[int]:
     return rows
 
 
+def link(data: bytes) -> dict[str, Any]:
+    """What a link says. Following it is not for this reader."""
+    what, size = struct.unpack_from("<BQ", data)
+    need(what & ~7 == 0, "a link with a bit that this reader doesn't know")
+    at, found = 9, {"size": size, "range": (0, size), "hash": None, "etag": None}
+    if what & 1:
+        offset, length = struct.unpack_from("<QQ", data, at)
+        found["range"], at = (offset, offset + length), at + 16
+        need(offset + length <= size, "a range that isn't in the object")
+    if what & 2:
+        found["hash"], at = data[at : at + 32], at + 32
+    if what & 4:
+        end = at + 2 + struct.unpack_from("<H", data, at)[0]
+        found["etag"], at = data[at + 2 : end].decode("ascii"), end
+    need(what & 6 != 0 and len(data) > at, "a link without a check or without a URL")
+    return {**found, "url": data[at:].decode()}
+
+
 def lz4(data: bytes, length: int) -> bytes:
     """A raw LZ4 block."""
     out, at = bytearray(), 0
@@ -166,6 +184,7 @@ class Column:
     def __init__(self, data: bytes, column: Table, rows: int) -> None:
         self.dtype, self.shape = column.text(2), column.vector(3, "q")
         codec, shuffle, limit = column.text(5), column.number(7, "?", False), column.number(8, "I")
+        need(self.dtype in ITEM or self.dtype in ("utf8", "json", "bytes", "link"), f"a dtype '{self.dtype}' that this reader doesn't know")
         need(codec in ("none", "lz4"), f"codec '{codec}' is not for this reader")
         item = ITEM.get(self.dtype, 1)
         fixed = self.dtype in ITEM and -1 not in self.shape
@@ -367,6 +386,14 @@ class Lake:
         """The fragments of a table, by page."""
         inline = lambda page: page.table(3) if page.has(3) else self._object(page.table(4), b"PAGE")
         return [fragments(inline(page)) for page in root.tables(1)]
+
+    def bases(self, commit: Table, name: str) -> dict[str, str | None]:
+        """Where links lie whose URLs are names, by column."""
+        entry = self.tables(commit)[name]
+        root = entry.table(3) if entry.has(3) else self._object(entry.table(4), b"ROOT")
+        links = [column for column in root.tables(0) if column.text(2) == "link"]
+        metadata = {column.text(0): {one.text(0): one.text(1) for one in column.tables(9)} for column in links}
+        return {column: texts.get("base") for column, texts in metadata.items()}
 
     def _cells(self, fragment: Fragment, field: int, live: list[int], defaults: list[File]) -> list[Any]:
         base = next((self._file(file)[field] for file in fragment.files if field in file.fields), None)

@@ -89,6 +89,13 @@ pub fn reference(data: &[u8]) {
     again(b"PURG", data, Purge::decode, Purge::encode);
 }
 
+/// Links: no two texts of bytes mean the same one.
+pub fn link(data: &[u8]) {
+    if let Ok(link) = Link::decode(data) {
+        assert_eq!(link.encode().ok().as_deref(), Some(data));
+    }
+}
+
 /// Puts the CRC-32C of all before it at `at`.
 fn seal(bytes: &mut [u8], at: usize) {
     let crc = crc32c(&bytes[..at]);

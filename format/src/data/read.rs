@@ -264,7 +264,8 @@ where
                     }
                 }
             }
-            DType::Bytes => {}
+            // Who follows links looks at them, one by one.
+            DType::Bytes | DType::Link => {}
             _ => {
                 for row in 0..rows.len() {
                     let shape = &self.shapes[(self.rows + row) * rank..(self.rows + row + 1) * rank];
