@@ -50,6 +50,16 @@ pub enum Error {
         /// What went wrong.
         source: Box<forebay_versioning::Error>,
     },
+    /// What a link leads to can't be had, or may not be read.
+    #[error("column '{column}', row {row}: {source}")]
+    Link {
+        /// The column.
+        column: String,
+        /// The row, as its table numbers it.
+        row: u64,
+        /// What is wrong.
+        source: Box<forebay_versioning::Error>,
+    },
     /// An image can't be decoded.
     #[error("column '{column}' can't be decoded: {reason}")]
     Decode {

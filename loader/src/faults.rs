@@ -6,7 +6,7 @@ use forebay_versioning::Error as LakeError;
 
 use crate::{Error, Result};
 
-/// What happens to a row with a value that is damaged, missing or can't be decoded.
+/// What happens to a row with a value that is damaged, missing or can't be decoded, or with a link to what changed or is gone.
 ///
 /// A store that fails is no damaged row: what it fails to give ends the epoch whatever the policy, so that an outage never passes
 /// for data that isn't there.
@@ -130,7 +130,7 @@ impl Error {
     #[must_use]
     pub fn is_of_row(&self) -> bool {
         match self {
-            Self::Read { source, .. } => of_data(source),
+            Self::Read { source, .. } | Self::Link { source, .. } => of_data(source),
             Self::Lake(source) => of_data(source),
             Self::Data(_) | Self::Finish { .. } | Self::Decode { .. } => true,
             _ => false,
@@ -140,9 +140,11 @@ impl Error {
 
 fn of_data(error: &LakeError) -> bool {
     match error {
-        LakeError::Object { .. } | LakeError::Missing { .. } | LakeError::Inconsistent { .. } | LakeError::Data(_) => {
-            true
-        }
+        LakeError::Object { .. }
+        | LakeError::Missing { .. }
+        | LakeError::Inconsistent { .. }
+        | LakeError::LinkBroken { .. }
+        | LakeError::Data(_) => true,
         LakeError::Storage(source) => source.is_not_found(),
         _ => false,
     }

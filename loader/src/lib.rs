@@ -20,7 +20,7 @@
 //! Two routes bring rows to the device. Rows of fixed shape, uncompressed, in files on a local disk are gathered from
 //! the files' maps: one memory copy a byte, and nothing is read ahead. All others (remote stores, compressed columns,
 //! ragged ones, nullable ones) are fetched ahead of their use, checked and decoded into an arena within a byte budget,
-//! and gathered from there. [`Stats::routes`] says which column took which.
+//! and gathered from there. What links lead to is read by the builders of batches, each its own ahead of its turn. [`Stats::routes`] says which column took which.
 //!
 //! An epoch has two threads of its own, besides the device's and the storage's: see `engine`. None of them ever waits for
 //! another rank, and none outlives its [`Batches`].

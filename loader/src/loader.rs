@@ -136,11 +136,16 @@ impl Loader {
             let reason = "a column that isn't delivered is to be decoded";
             return Err(Error::Option { option: "decode", value: name.clone(), reason });
         }
-        let job_column = |column: Column| {
+        let job_column = |mut column: Column| {
+            let linked = column.dtype == DType::Link;
+            if linked {
+                column.dtype = DType::Bytes;
+            }
             let pixels = options.decode.get(&column.name).copied();
             let column = pixels.map_or(Ok(column.clone()), |pixels| decoded(&column, pixels))?;
             let finish = options.finishes.get(&column.name).map(|finish| finish.prepare(&column)).transpose()?;
-            Ok(JobColumn { name: column.name.as_str().into(), finish: finish.map(Arc::new), column, pixels })
+            let finish = finish.map(Arc::new);
+            Ok(JobColumn { name: column.name.as_str().into(), finish, column, linked, pixels })
         };
         let columns = columns.into_iter().map(job_column).collect::<Result<_>>()?;
         if let Shuffle::Windowed(window) = options.shuffle

@@ -68,16 +68,19 @@ pub enum Route {
     Fetched,
     /// Read from local files and decoded into the arena.
     Decoded,
+    /// Read from where links lead to.
+    Linked,
 }
 
 impl Route {
-    /// Its name: `mapped`, `fetched` or `decoded`.
+    /// Its name: `mapped`, `fetched`, `decoded` or `linked`.
     #[must_use]
     pub fn name(self) -> &'static str {
         match self {
             Self::Mapped => "mapped",
             Self::Fetched => "fetched",
             Self::Decoded => "decoded",
+            Self::Linked => "linked",
         }
     }
 }

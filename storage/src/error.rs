@@ -162,6 +162,17 @@ pub enum Error {
         got: u64,
     },
 
+    /// An object is not the one that was meant: it was replaced since.
+    #[error("`{path}` in {url} changed: {reason}")]
+    Changed {
+        /// The storage that was asked.
+        url: String,
+        /// The object.
+        path: String,
+        /// In what it differs.
+        reason: String,
+    },
+
     /// The store failed or cannot be reached, after the retries that make sense.
     #[error("cannot {operation} `{path}`{} in {url}{}: {source}", of_range(range), after(*attempts))]
     Store {

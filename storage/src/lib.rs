@@ -35,6 +35,7 @@ pub mod plan;
 mod runtime;
 mod storage;
 pub mod testing;
+mod version;
 mod writer;
 
 pub use cache::CacheStats;
@@ -47,4 +48,5 @@ pub use object_store::{self, ObjectStore};
 pub use options::Options;
 pub use runtime::{configure_runtime, runtime};
 pub use storage::{Entry, Storage, StorageBuilder};
+pub use version::Version;
 pub use writer::ObjectWriter;

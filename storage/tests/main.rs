@@ -21,4 +21,5 @@ mod power_loss;
 mod processes;
 #[cfg(feature = "server-tests")]
 mod s3;
+mod versions;
 mod web;

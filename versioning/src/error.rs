@@ -241,6 +241,27 @@ pub enum Error {
         /// The branch.
         branch: String,
     },
+    /// A link can't be followed: what it leads to changed, is gone, or never was there.
+    #[error("link to {url}: {reason}")]
+    LinkBroken {
+        /// Where it leads.
+        url: String,
+        /// What is wrong.
+        reason: String,
+    },
+    /// A link leads to where nobody allowed this lake's links to lead.
+    #[error(
+        "link to {url}: it leads out of the lake {lake}, and links are followed only where you allow it: open the lake with \
+         links=[\"{place}\"] (--allow {place} on the command line)"
+    )]
+    LinkForbidden {
+        /// Where it leads.
+        url: String,
+        /// The lake.
+        lake: String,
+        /// What to allow.
+        place: String,
+    },
     /// An object's bytes are not what they must be.
     #[error("{path}: {source}")]
     Object {

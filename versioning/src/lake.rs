@@ -66,6 +66,8 @@ struct Inner {
     purges: Mutex<Arc<Purges>>,
     /// The epoch that purges are known up to.
     known: AtomicU64,
+    /// Where links may lead, beside the lake itself.
+    links: Mutex<Arc<[Storage]>>,
 }
 
 /// Decoded manifest pages kept in memory, in bytes of their encoded form.
@@ -165,6 +167,7 @@ impl Lake {
                 files: Mutex::default(),
                 purges: Mutex::new(Arc::new(purges)),
                 known: AtomicU64::new(0),
+                links: Mutex::new(Arc::new([])),
             }),
         }
     }
@@ -185,6 +188,16 @@ impl Lake {
     #[must_use]
     pub fn created(&self) -> i64 {
         self.inner.marker.created
+    }
+
+    /// Lets links of this handle and its clones lead to objects below these storages, and below no others but the lake's own. A
+    /// lake says where its links lead, and so can't be asked where they may.
+    pub fn allow_links(&self, places: impl IntoIterator<Item = Storage>) {
+        *self.inner.links.lock().unwrap_or_else(PoisonError::into_inner) = places.into_iter().collect();
+    }
+
+    pub(crate) fn link_places(&self) -> Arc<[Storage]> {
+        self.inner.links.lock().unwrap_or_else(PoisonError::into_inner).clone()
     }
 
     /// A version of the lake.

@@ -21,6 +21,7 @@
 //! | see a version | [`Lake::snapshot`] at a branch, tag or commit, then [`Snapshot::table`] |
 //! | read rows | [`Table::read`], [`Table::take`] |
 //! | choose rows for a loader | [`Selection`] |
+//! | follow links to bytes elsewhere | [`Lake::allow_links`], [`Table::take_linked`], [`Lake::verify_links`] |
 //! | write | [`Lake::begin`], [`TableWriter`], [`Transaction::commit`] |
 //! | delete, update, upsert rows; change columns | [`Transaction::delete`], [`Transaction::update`], [`Transaction::upsert`], [`Transaction::add_column`] |
 //! | bring branches together | [`Lake::merge`], [`Lake::cherry_pick`], [`Lake::revert`], [`Policy`] |
@@ -43,6 +44,7 @@ mod graph;
 mod history;
 mod lake;
 mod leaf;
+mod links;
 mod manifest;
 mod merge;
 mod names;
@@ -69,6 +71,7 @@ pub use file::{OpenFile, Verify};
 pub use gc::{GcOptions, GcReport};
 pub use history::{LogEntry, MergeOptions, MergeOutcome, MergeReport};
 pub use lake::{At, Lake};
+pub use links::{LinkFault, LinkReport, Linked};
 pub use merge::{Choice, Clash, Conflict, ConflictKind, Decide, MergeSide, Policy};
 #[doc(hidden)]
 pub use pause::seed_pauses;

@@ -11,7 +11,7 @@ use std::time::{Duration, Instant};
 
 /// The pages whose Python code must run as it is pasted.
 const SNIPPETS: &[&str] =
-    &["README.md", "docs/python.md", "docs/loading.md", "docs/sql.md", "bindings/python/README.md"];
+    &["README.md", "docs/python.md", "docs/loading.md", "docs/links.md", "docs/sql.md", "bindings/python/README.md"];
 
 /// What all steps ask for, the wheel of SQL among them: the tests against servers, and one build of DataFusion for all.
 const FEATURES: [&str; 2] = ["--features", "forebay-sql-python/shared"];

@@ -16,11 +16,13 @@ use crate::error::Result;
 /// What goes with a URL. It travels to other processes as the dict that Python passes in.
 #[derive(Clone, Default)]
 pub(crate) struct Access {
-    options: BTreeMap<String, String>,
+    pub(crate) options: BTreeMap<String, String>,
     /// A callable without arguments.
-    credentials: Option<Arc<Py<PyAny>>>,
+    pub(crate) credentials: Option<Arc<Py<PyAny>>>,
     /// URLs of copies.
-    mirrors: Vec<String>,
+    pub(crate) mirrors: Vec<String>,
+    /// Where a lake's links may lead: URLs, and the options of those that aren't reached as the lake is.
+    pub(crate) links: Vec<(String, Option<BTreeMap<String, String>>)>,
 }
 
 impl Access {
@@ -42,7 +44,7 @@ impl<'py> FromPyObject<'_, 'py> for Access {
         let credentials = object.get_item("credentials")?;
         let credentials = (!credentials.is_none()).then(|| Arc::new(credentials.unbind()));
         let (options, mirrors) = (object.get_item("options")?.extract()?, object.get_item("mirrors")?.extract()?);
-        Ok(Self { options, credentials, mirrors })
+        Ok(Self { options, credentials, mirrors, links: object.get_item("links")?.extract()? })
     }
 }
 
@@ -55,6 +57,7 @@ impl<'py> IntoPyObject<'py> for Access {
         let access = PyDict::new(py);
         access.set_item("options", self.options)?;
         access.set_item("mirrors", self.mirrors)?;
+        access.set_item("links", self.links)?;
         access.set_item("credentials", self.credentials.map(|callable| callable.clone_ref(py)))?;
         Ok(access)
     }

@@ -31,7 +31,9 @@ pub(crate) fn descr<'py>(py: Python<'py>, dtype: DType) -> PyResult<Bound<'py, P
             DType::F8E4M3 => ml_dtype(py, "float8_e4m3fn")?,
             DType::F8E5M2 => ml_dtype(py, "float8_e5m2")?,
             DType::Timestamp => PyArrayDescr::new(py, "datetime64[us]")?,
-            DType::Utf8 | DType::Bytes | DType::Json => return Err(Error::NoNumpyDType { dtype, hint: "" }.into()),
+            DType::Utf8 | DType::Bytes | DType::Json | DType::Link => {
+                return Err(Error::NoNumpyDType { dtype, hint: "" }.into());
+            }
             number => PyArrayDescr::new(py, number.name())?,
         };
         Ok::<_, PyErr>(named.unbind())

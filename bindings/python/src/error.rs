@@ -143,7 +143,7 @@ impl Error {
 fn of_loader(error: &LoaderError) -> &'static str {
     match error {
         LoaderError::Option { .. } | LoaderError::Budget { .. } | LoaderError::Mix { .. } => "ArgumentError",
-        LoaderError::Read { source, .. } => of_version(source),
+        LoaderError::Read { source, .. } | LoaderError::Link { source, .. } => of_version(source),
         LoaderError::Lake(error) => of_version(error),
         LoaderError::Data(error) => of_format(error),
         LoaderError::Storage(error) => of_storage(error),

@@ -6,6 +6,7 @@
 //! |---|---|
 //! | `session` | a lake opened at a version; what waits for a commit (`append`) |
 //! | `keep` | collections, pins, copies of whole lakes, rows that differ |
+//! | `link` | links, and where they may lead |
 //! | `rows`, `filter` | rows of a table, by number or by what a function says |
 //! | `loader`, `report`, `transform` | epochs of batches; what is known of them; what is done to their images |
 //! | `dlpack`, `array` | memory of Rust as tensors of Python, without a copy |
@@ -23,6 +24,7 @@ mod filter;
 mod fork;
 mod gpu;
 mod keep;
+mod link;
 mod loader;
 mod report;
 mod rows;
@@ -49,8 +51,10 @@ fn _forebay(module: &Bound<'_, PyModule>) -> PyResult<()> {
     module.add("__version__", env!("CARGO_PKG_VERSION"))?;
     module.add_class::<session::Session>()?;
     module.add_class::<rows::Rows>()?;
+    module.add_class::<link::Link>()?;
     module.add_class::<keep::Pin>()?;
     module.add_class::<keep::Differences>()?;
+    module.add_function(wrap_pyfunction!(link::find_links, module)?)?;
     module.add_function(wrap_pyfunction!(keep::gc, module)?)?;
     module.add_function(wrap_pyfunction!(keep::copy, module)?)?;
     module.add_function(wrap_pyfunction!(keep::purge, module)?)?;

@@ -5,12 +5,12 @@ use std::{
     sync::{Arc, Mutex},
 };
 
-use forebay_format::{Column, ColumnData, CommitId, FieldId, OwnedValues};
-use forebay_versioning::{At, Lake, Rows as Chosen, Selection, Table, Verify};
+use forebay_format::{Column, ColumnData, CommitId, DType, FieldId, OwnedValues};
+use forebay_versioning::{At, Error as VersionError, Lake, Rows as Chosen, Selection, Table, Verify};
 use numpy::{PyArray1, PyReadonlyArray1};
 use pyo3::{
     prelude::*,
-    types::{PyDict, PyString},
+    types::{PyBytes, PyDict, PyString},
 };
 
 use crate::{
@@ -19,6 +19,7 @@ use crate::{
     error::{Error, Result},
     filter::filter,
     fork::Owned,
+    link,
     schema::{self, Plain},
     session::{Place, lock},
     values::{fixed_shape, one_to_python, to_python, validity_of},
@@ -76,10 +77,11 @@ impl Rows {
         }
         let storage = self.place.storage()?;
         let at = At::Commit(self.commit);
-        let table = block_on(py, || async {
-            let (_, snapshot) = Lake::open_at(storage, &at).await?;
-            snapshot.table(&self.table).await
+        let (lake, table) = block_on(py, || async {
+            let (lake, snapshot) = Lake::open_at(storage, &at).await?;
+            Ok::<_, VersionError>((lake, snapshot.table(&self.table).await?))
         })?;
+        self.place.allow_links(&lake)?;
         let open = Arc::new(Open::new(Selection::new(table, self.chosen.clone())?));
         *lock(&self.state) = Owned::new(open.clone());
         Ok(open)
@@ -213,7 +215,12 @@ impl Open {
                 return batch::of_rows(py, data, &plan.column);
             }
         }
-        let data = block_on(py, || self.selection.table().take(&plan.column.name, rows))?;
+        let table = self.selection.table();
+        if plan.column.dtype == DType::Link {
+            let (column, data) = link::delivered(py, table, &plan.column, rows)?;
+            return batch::of_rows(py, data, &column);
+        }
+        let data = block_on(py, || table.take(&plan.column.name, rows))?;
         batch::of_rows(py, data, &plan.column)
     }
 
@@ -339,6 +346,19 @@ impl Rows {
         let open = self.open(py)?;
         let list = self.numbers(&open, &rows)?;
         open.gather(py, open.plan(column)?, &Wanted::List(list))
+    }
+
+    /// What the links of a column lead to, as bytes, in the order given; None for nulls.
+    fn fetch<'py>(
+        &self,
+        py: Python<'py>,
+        column: &str,
+        rows: PyReadonlyArray1<'py, i64>,
+    ) -> Result<Vec<Option<Bound<'py, PyBytes>>>> {
+        let open = self.open(py)?;
+        let list = self.numbers(&open, &rows)?;
+        let read = link::fetch(py, open.selection.table(), column, &list)?;
+        Ok(read.into_iter().map(|bytes| bytes.map(|bytes| PyBytes::new(py, &bytes))).collect())
     }
 
     /// Rows of some columns in the order given, as a loader's batch.

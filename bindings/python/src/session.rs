@@ -19,6 +19,7 @@ use crate::{
     change::{self, Change},
     error::{Error, Result},
     fork::Owned,
+    link,
     rows::Rows,
     schema::{self, Plain},
     tables::{self, New},
@@ -35,6 +36,11 @@ pub(crate) struct Place {
 impl Place {
     pub(crate) fn storage(&self) -> Result<Storage> {
         self.access.open(&self.url)
+    }
+
+    /// Lets the links of a lake at this place lead where its opener said.
+    pub(crate) fn allow_links(&self, lake: &Lake) -> Result<()> {
+        link::allow(&self.access, lake)
     }
 }
 
@@ -87,6 +93,7 @@ impl Session {
         let storage = self.place.storage()?;
         let at = At::Commit(commit);
         let (lake, snapshot) = block_on(py, || Lake::open_at(storage, &at))?;
+        self.place.allow_links(&lake)?;
         let open = Open { lake, snapshot, pending: Arc::default() };
         lock(&self.state).open = Some(Owned::new(open.clone()));
         Ok(open)
@@ -197,6 +204,7 @@ impl Session {
             };
             Ok::<_, Error>((lake, snapshot))
         })?;
+        place.allow_links(&lake)?;
         Ok(Self::new(place, At::default(), lake, snapshot))
     }
 
@@ -224,6 +232,7 @@ impl Session {
         let place = Place { url, access };
         let storage = place.storage()?;
         let (lake, snapshot) = block_on(py, || Lake::open_at(storage, &seen))?;
+        place.allow_links(&lake)?;
         Ok(Self::new(place, at, lake, snapshot))
     }
 

@@ -12,6 +12,7 @@ use crate::{
     array,
     dlpack::Memory,
     error::{Error, Result},
+    link::Link,
 };
 
 /// The lengths of a fixed row's dimensions.
@@ -78,7 +79,7 @@ pub(crate) struct Ragged<'a> {
 }
 
 impl Ragged<'_> {
-    /// A list with an object a row: a text, bytes, or an array over the memory; None for nulls.
+    /// A list with an object a row: a text, bytes, a link, or an array over the memory; None for nulls.
     pub(crate) fn to_list<'py>(
         &self,
         py: Python<'py>,
@@ -99,6 +100,7 @@ impl Ragged<'_> {
                     list.append(PyString::new(py, text.map_err(|_| misfit(column))?))?;
                 }
                 DType::Bytes => list.append(PyBytes::new(py, bytes(memory, start, end)?))?,
+                DType::Link => list.append(Bound::new(py, Link::read(column, bytes(memory, start, end)?)?)?)?,
                 _ => {
                     let shape = &self.shapes[row * rank..(row + 1) * rank];
                     let shape: Vec<usize> = shape.iter().map(|length| *length as usize).collect();

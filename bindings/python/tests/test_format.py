@@ -14,7 +14,7 @@ import forebay as fb
 import numpy as np
 import pytest
 
-from reader import Damaged, Lake, row_set
+from reader import Damaged, Lake, link, row_set
 
 GOLDEN = Path(__file__).parent / "golden"
 
@@ -206,3 +206,47 @@ def test_a_golden_lake_with_erased_rows_is_read_by_both(tmp_path: Path) -> None:
     ds = fb.open(url)
     ds.delete(0)
     _agree(Lake(url), url, branch="main")
+
+
+BASE = "s3://bucket/photos"
+
+
+def _linked(path: Path) -> None:
+    """A lake of links, each with other parts, some updated; nothing is behind them."""
+    links = [
+        fb.Link(f"{BASE}/cat/a.jpg", 1234, etag="v1"),
+        fb.Link(f"{BASE}/löwe.jpg", 9, hash="0f" * 32),
+        None,
+        fb.Link(f"{BASE}/shard.tar", 1 << 40, etag="v2", hash="f0" * 32, offset=512, length=100),
+        fb.Link("https://example.org/a b.jpg", 0, etag="-"),
+        fb.Link("/data/c.jpg", 5, etag="x" * 40),
+    ]
+    ds = fb.create(str(path), {"n": "int64", "photo": fb.Links(BASE, nullable=True, kind="image", encoding="jpeg"), "file": "link"})
+    ds.append({"n": range(6), "photo": links, "file": [fb.Link(f"{n}/x", n, etag="e") for n in range(6)]})
+    ds.commit("links")
+    ds.tag("v1")
+    ds.update([1], {"photo": [fb.Link(f"{BASE}/updated.jpg", 7, etag="v3")]})
+    ds.compact()
+    ds.delete([0])
+
+
+def test_a_golden_lake_of_links_is_read_by_both(tmp_path: Path) -> None:
+    url = _golden("v1-links", _linked, tmp_path)
+    lake = Lake(url)
+    for at, kind, name, rows in (({"tag": "v1"}, "tag", "v1", 6), ({"branch": "main"}, "branch", "main", 5)):
+        ds = fb.open(url, **at)
+        commit = getattr(lake, kind)(name)
+        assert lake.bases(commit, "main") == {"photo": BASE, "file": None}
+        read = lake.read(commit, "main")
+        assert len(ds) == rows and ds.schema["photo"].dtype == "link" and ds.schema["photo"].kind == "image"
+        for column, base in lake.bases(commit, "main").items():
+            for found, value in zip(read[column], ds[column][:], strict=True):
+                if value is None:
+                    assert found is None
+                    continue
+                plain = link(found[0])
+                url_of = plain["url"] if base is None or "://" in plain["url"] or plain["url"][0] == "/" else f"{base}/{plain['url']}"
+                assert (url_of, plain["size"], plain["etag"]) == (value.url, value.size, value.etag)
+                assert plain["range"] == (value.offset, value.offset + value.length)
+                assert (plain["hash"] or b"").hex() == (value.hash or "")
+    assert [value and value.url for value in fb.open(url)["photo"][:]][0] == f"{BASE}/updated.jpg"

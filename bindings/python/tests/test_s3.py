@@ -82,3 +82,42 @@ def test_wrong_places_are_clear_errors(options: dict[str, Any]) -> None:
         fb.open("s3://no-such-bucket-here/lake", storage_options=options)
     with pytest.raises(fb.StorageError):
         fb.open("s3://forebay-test/x", storage_options={**options, "endpoint": "http://127.0.0.1:1", "max_retries": 0})
+
+
+def test_links_lead_to_objects_of_a_bucket_as_they_were(remote: fb.Dataset, options: dict[str, Any]) -> None:
+    import boto3
+
+    client = boto3.client(
+        "s3", endpoint_url=options["endpoint"], region_name="us-east-1", aws_access_key_id="test", aws_secret_access_key="test"
+    )
+    folder = f"linked-{uuid.uuid4()}"
+    put = lambda name, body: client.put_object(Bucket="forebay-test", Key=f"{folder}/{name}", Body=body)  # noqa: E731
+    for number in range(30):
+        put(f"{number:02}", bytes([number]) * 1000)
+    base = f"s3://forebay-test/{folder}"
+    links = fb.find_links(base, storage_options=options)
+    assert [link.url for link in links] == [f"{base}/{number:02}" for number in range(30)] and all(link.etag for link in links)
+    parts = [fb.Link(f"{base}/07", 1000, etag=links[7].etag, offset=number, length=3) for number in range(30)]
+    url = f"s3://forebay-test/{uuid.uuid4()}"
+    ds = fb.create(url, {"id": "int64", "whole": fb.Links(base), "part": fb.Links(base)}, storage_options=options, links=[base])
+    ds.append({"id": np.arange(30), "whole": links, "part": parts})
+    ds.commit("links")
+    for shuffle in (False, True, "global"):
+        seen = {}
+        for batch in ds.numpy(8, shuffle=shuffle):
+            assert all(bytes(part) == b"\7\7\7" for part in batch["part"])
+            seen.update(zip(batch["id"].tolist(), batch["whole"]))
+        assert {number: bytes(whole) for number, whole in seen.items()} == {number: bytes([number]) * 1000 for number in range(30)}
+    with pytest.raises(fb.AccessError, match="links="):
+        fb.open(url, storage_options=options)["whole"].fetch(0)
+    put("03", b"3" * 1000)
+    put("04", b"short")
+    client.delete_object(Bucket="forebay-test", Key=f"{folder}/05")
+    loader = ds.numpy(8, on_fault="skip")
+    list(loader)
+    causes = {fault["row"]: fault["cause"] for fault in loader.faults()}
+    assert set(causes) == {3, 4, 5}
+    assert "its etag is" in causes[3] and "it has 5 bytes and had 1000" in causes[4] and "no such object" in causes[5]
+    put("07", b"x" * 2)
+    with pytest.raises(fb.LinkError, match="it has 2 bytes and had 1000"):
+        ds["part"].fetch([20, 1])

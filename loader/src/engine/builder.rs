@@ -78,6 +78,8 @@ pub(crate) enum Place {
     },
     /// In a buffer of its own.
     Held(Held),
+    /// As [`Held`](Self::Held), and not decoded yet: what a link leads to.
+    Linked(Held),
     /// Zeros, empty or null.
     Masked,
     /// Nowhere: its file can't be opened.
@@ -101,7 +103,7 @@ pub(crate) struct Builder {
     pub(super) shared: Arc<Shared>,
     plans: Receiver<Work>,
     batches: Sender<Result<Batch>>,
-    turn: Arc<Turn>,
+    pub(super) turn: Arc<Turn>,
     /// How many builders may gather at once.
     window: u64,
 }
@@ -143,7 +145,7 @@ impl Cause {
 }
 
 /// How often a waiting thread looks whether it was cancelled or has waited too long.
-const TICK: Duration = Duration::from_millis(200);
+pub(super) const TICK: Duration = Duration::from_millis(200);
 
 impl Builder {
     pub(crate) fn new(
@@ -163,12 +165,15 @@ impl Builder {
         for Work { number, steps, planned } in &self.plans {
             let first = steps.start;
             let built = match planned {
-                Ok(Some(planned)) if self.turn.near(number, self.window) => self.build(planned),
+                Ok(Some(mut planned)) => match self.fetch_linked(number, &mut planned).transpose() {
+                    Some(fetched) if self.turn.near(number, self.window) => fetched.and_then(|()| self.build(planned)),
+                    // Nobody wants it any more: those behind it needn't wait.
+                    _ => return self.turn.end(),
+                },
                 Ok(None) => match self.build_direct(number, steps, &mut scratch) {
                     Some(built) => built,
                     None => return,
                 },
-                Ok(Some(_)) => return,
                 Err(error) => Err(error.into()),
             };
             self.shared.planned.fetch_sub(1, Ordering::SeqCst);
@@ -192,6 +197,8 @@ impl Builder {
                 return;
             }
             self.turn.pass(number + 1);
+            // The next one may wait for memory, which it gets by its turn.
+            self.shared.signal.raise();
         }
     }
 
@@ -298,7 +305,7 @@ impl Builder {
     }
 
     /// Waits until all blocks of a batch are there.
-    fn wait(&self, planned: &Planned) -> Result<(), Cause> {
+    pub(super) fn wait(&self, planned: &Planned) -> Result<(), Cause> {
         let slots = || planned.columns.iter().flat_map(|places| &places.rows).flat_map(Place::slots);
         let mut missing: Vec<&Slot> = slots().map(|slot| &**slot).collect();
         let tolerates = self.job.options.faults.tolerates();
@@ -327,14 +334,14 @@ impl Builder {
                 (answered, since) = (now, Instant::now());
             }
             if since.elapsed() >= self.job.options.stall_timeout {
-                return Err(self.stalled(&missing).into());
+                let names = missing.iter().map(|slot| slot.request().to_owned());
+                return Err(self.stalled(names.collect()).into());
             }
             self.shared.signal.wait(seen, TICK.min(self.job.options.stall_timeout));
         }
     }
 
-    fn stalled(&self, missing: &[&Slot]) -> Error {
-        let mut waiting: Vec<String> = missing.iter().map(|slot| slot.request().to_owned()).collect();
+    pub(super) fn stalled(&self, mut waiting: Vec<String>) -> Error {
         waiting.sort_unstable();
         waiting.dedup();
         let more = waiting.len().saturating_sub(8);
@@ -369,7 +376,7 @@ impl Builder {
                         validity.push(u8::from(valid));
                     }
                 }
-                Place::Held(held) => {
+                Place::Held(held) | Place::Linked(held) => {
                     draft.held(&held.region, held.length, &held.shape);
                     if let Some(validity) = &mut draft.validity {
                         validity.push(u8::from(held.valid));
@@ -417,8 +424,21 @@ impl Place {
     pub(super) fn slots(&self) -> impl Iterator<Item = &Arc<Slot>> {
         let (values, validity) = match self {
             Self::Fetched { values, validity, .. } => (values.as_ref(), validity.as_ref()),
-            Self::Mapped { .. } | Self::Held(_) | Self::Masked | Self::Failed(_) => (None, None),
+            Self::Mapped { .. } | Self::Held(_) | Self::Linked(_) | Self::Masked | Self::Failed(_) => (None, None),
         };
         values.into_iter().chain(validity)
+    }
+
+    /// The value of a row that was fetched, or `Some(None)` for null; `None` if the row is elsewhere.
+    pub(super) fn fetched(&self) -> Result<Option<Option<&[u8]>>, Cause> {
+        let Self::Fetched { row, values, validity } = self else { return Ok(None) };
+        let died = || Error::Died { thread: "fetch" };
+        if let Some(slot) = validity
+            && !slot.get()?.ok_or_else(died)?.is_valid(*row)
+        {
+            return Ok(Some(None));
+        }
+        let block = values.as_ref().ok_or_else(died)?.get()?.ok_or_else(died)?;
+        Ok(Some(Some(&block.region().buffer().bytes()[block.place(*row)])))
     }
 }

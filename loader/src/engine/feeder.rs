@@ -255,6 +255,7 @@ impl Feeder {
         let local = file.map().is_some();
         let mapped = local && index.direct().is_some() && !column.column.nullable;
         let route = match (mapped, local) {
+            _ if column.linked => Route::Linked,
             (true, _) => Route::Mapped,
             (false, true) => Route::Decoded,
             (false, false) => Route::Fetched,

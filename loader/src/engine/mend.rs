@@ -137,8 +137,16 @@ impl Builder {
             .columns
             .iter()
             .map(|column| {
-                let read = runtime.block_on(table.take(&column.name, &[row]))?;
-                let mut held = self.held(column, read)?;
+                let mut held = if column.linked {
+                    let read = runtime.block_on(table.take_linked(&column.name, &[row]))?.pop().unwrap_or(Ok(None));
+                    let name = || column.name.to_string();
+                    let read = read.map_err(|error| Error::Link { column: name(), row, source: Box::new(error) })?;
+                    let bytes = read.as_deref().unwrap_or_default();
+                    let region = self.buffer(bytes.len(), |buffer| buffer.copy_from_slice(bytes))?;
+                    Held { region, length: bytes.len(), shape: Vec::new(), valid: read.is_some() }
+                } else {
+                    self.held(column, runtime.block_on(table.take(&column.name, &[row]))?)?
+                };
                 if let Some(pixels) = column.pixels
                     && held.valid
                 {

@@ -23,6 +23,7 @@ mod fetch;
 pub(crate) mod foresight;
 mod join;
 mod kept;
+mod linked;
 mod mend;
 mod pixels;
 mod sources;
@@ -42,7 +43,7 @@ use std::{
 
 use crossbeam_channel::{Receiver, bounded};
 use forebay_format::{Column, Dim, Layout};
-use tokio::sync::watch;
+use tokio::sync::{Semaphore, watch};
 
 use crate::{
     Batch, BatchField, Error, Fault, LoaderOptions, OnFault, Pixels, Result,
@@ -87,7 +88,10 @@ impl Job {
 #[derive(Clone, Debug)]
 pub(crate) struct JobColumn {
     pub(crate) name: Arc<str>,
+    /// As it is delivered. Of a column of links it is what they lead to.
     pub(crate) column: Column,
+    /// Whether its rows are links to what is delivered.
+    pub(crate) linked: bool,
     /// What its images are decoded to; then `column` is what they are once they were.
     pub(crate) pixels: Option<Pixels>,
     /// What is done to its rows.
@@ -158,6 +162,8 @@ pub(crate) struct Shared {
     faults: Mutex<Faults>,
     /// Where all rows are, once that is known without the feeder.
     direct: OnceLock<direct::Direct>,
+    /// Turns to read what links lead to.
+    links: Semaphore,
 }
 
 impl Shared {
@@ -212,13 +218,15 @@ impl Epoch {
             stages: Stages::default(),
             faults: Mutex::default(),
             direct: OnceLock::new(),
+            links: Semaphore::new(job.options.io_concurrency.min(Semaphore::MAX_PERMITS)),
         });
         let (plan_sender, plans) = bounded(feeder::lookahead(&job.options));
         // Each builder whose turn is near holds a batch that is ready, the channel the rest.
         let concurrency = job.device.concurrency().max(1);
         // Groups are small: all that the device gathers at once may be under way, however few batches are made ahead.
         let window = if job.group.is_some() { concurrency } else { concurrency.min(job.options.prefetch) };
-        let builders = job.device.planners().max(window);
+        // Those who read what links lead to mostly wait.
+        let builders = job.device.planners().max(window).max(linked::batches(&job));
         let (batch_sender, batches) = bounded(job.options.prefetch.saturating_sub(window));
         let mut epoch = Self {
             shared: shared.clone(),

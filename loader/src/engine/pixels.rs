@@ -179,17 +179,14 @@ impl Builder {
 
     /// The decoded image of a row, if it has one that isn't decoded yet.
     fn decode_place(&self, place: &Place, pixels: Pixels) -> Result<Option<Place>, Wrong> {
-        let Place::Fetched { row, values, validity } = place else { return Ok(None) };
-        let died = || Wrong::Other(Error::Died { thread: "fetch" }.into());
-        if let Some(slot) = validity {
-            let bits = slot.get().map_err(|failure| Wrong::Other(failure.into()))?.ok_or_else(died)?;
-            if !bits.is_valid(*row) {
-                return Ok(Some(Place::Masked));
-            }
-        }
-        let slot = values.as_ref().ok_or_else(died)?;
-        let block = slot.get().map_err(|failure| Wrong::Other(failure.into()))?.ok_or_else(died)?;
-        let bytes = &block.region().buffer().bytes()[block.place(*row)];
+        let bytes = match place {
+            Place::Linked(held) => &held.region.buffer().bytes()[..held.length],
+            place => match place.fetched().map_err(Wrong::Other)? {
+                Some(Some(bytes)) => bytes,
+                Some(None) => return Ok(Some(Place::Masked)),
+                None => return Ok(None),
+            },
+        };
         let held = self.pixels(bytes, pixels).map_err(|error| match error {
             Ok(reason) => Wrong::Image(reason),
             Err(error) => Wrong::Other(error.into()),

@@ -25,6 +25,16 @@ impl Turn {
         self.near(number, 1)
     }
 
+    /// Whether it is the turn of `number`, or was.
+    pub(crate) fn has_come(&self, number: u64) -> bool {
+        self.lock().next >= number
+    }
+
+    /// Whether nobody has a turn any more.
+    pub(crate) fn is_over(&self) -> bool {
+        self.lock().ended
+    }
+
     /// Waits until fewer than `window` turns come before that of `number`; false if that never happens.
     pub(crate) fn near(&self, number: u64, window: u64) -> bool {
         let first = (number + 1).saturating_sub(window);
@@ -116,8 +126,10 @@ mod tests {
             let waiting = scope.spawn(|| turn.near(2, 2));
             turn.pass(1);
             assert!(waiting.join().unwrap());
+            assert!(turn.has_come(1) && !turn.has_come(2) && !turn.is_over());
             let ended = scope.spawn(|| turn.near(9, 2));
             turn.end();
+            assert!(turn.is_over());
             assert!(!ended.join().unwrap());
         });
     }

@@ -8,6 +8,7 @@ mod finishing;
 mod grouping;
 mod images;
 mod life;
+mod linked;
 mod mending;
 mod mixing;
 mod model;

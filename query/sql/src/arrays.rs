@@ -15,12 +15,12 @@ use arrow::{
 use forebay_format::{Column, ColumnData, DType, Layout, OwnedValues};
 use half::bf16;
 
-use crate::{Result, float8, types};
+use crate::{Result, float8, links, types};
 
 /// An array of these rows.
 ///
 /// # Errors
-/// What Arrow says of text that isn't UTF-8, and of nothing else.
+/// What Arrow says of text that isn't UTF-8, and [`Error::Value`](crate::Error::Value) for bytes that are no link.
 pub(crate) fn array(column: &Column, data: ColumnData) -> Result<ArrayRef> {
     let ColumnData { rows, values, validity } = data;
     let nulls = validity.map(|bits| NullBuffer::new(BooleanBuffer::new(Buffer::from_vec(bits), 0, rows)));
@@ -32,6 +32,7 @@ pub(crate) fn array(column: &Column, data: ColumnData) -> Result<ArrayRef> {
             let values = Buffer::from_vec(bytes);
             Ok(match column.dtype {
                 DType::Utf8 | DType::Json => Arc::new(LargeStringArray::try_new(offsets, values, nulls)?),
+                DType::Link => Arc::new(links::shown(column, &offsets, &values, nulls.as_ref())?),
                 DType::Bytes => Arc::new(LargeBinaryArray::try_new(offsets, values, nulls)?),
                 _ => ragged(column, &offsets, shapes, values, nulls)?,
             })

@@ -9,7 +9,7 @@ use arrow::{
 use forebay_format::{Column, ColumnData, DType, Dim, OwnedValues};
 use half::bf16;
 
-use crate::{Error, Result, float8, types};
+use crate::{Error, Result, float8, links, types};
 
 /// The rows of `array` as a column holds them. Values are converted if that loses nothing but what the column's type can't
 /// hold; numbers out of range, lists of another length and nulls where none may be are errors.
@@ -42,6 +42,12 @@ pub(crate) fn cells(column: &Column, array: &ArrayRef) -> Result<ColumnData> {
                 }
             }
             lengths(rows, |row| if is_null(row) { &[] } else { texts.value(row).as_bytes() })
+        }
+        (DType::Link, _) => {
+            let texts = array.as_string::<i64>();
+            let link = |row| if is_null(row) { Ok(Vec::new()) } else { links::cell(column, row, texts.value(row)) };
+            let links = (0..rows).map(link).collect::<Result<Vec<_>>>()?;
+            lengths(rows, |row| &links[row])
         }
         (DType::Bytes, _) => {
             let bytes = array.as_binary::<i64>();

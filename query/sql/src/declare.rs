@@ -17,7 +17,7 @@ pub(crate) struct Declared {
 
 /// Types that can be declared, for messages.
 const TYPES: &str = "BOOL, TINYINT, SMALLINT, INT, BIGINT and their UNSIGNED forms, REAL, DOUBLE, HALF, BFLOAT16, TEXT, BLOB, TIMESTAMP, JSONB, \
-    SERIAL, VECTOR(n), TENSOR(dtype, dims) and IMAGE";
+    LINK, SERIAL, VECTOR(n), TENSOR(dtype, dims) and IMAGE";
 
 /// The column that a definition declares. It may be null unless it says `NOT NULL` or belongs to the key.
 pub(crate) fn declared(def: &ColumnDef, names: &Names) -> Result<Declared> {
@@ -89,6 +89,7 @@ fn custom(name: &str, modifiers: &[String]) -> Result<Type, String> {
     let dims = |dims: &[String]| dims.iter().map(|text| dim(text)).collect::<Result<Vec<_>, _>>();
     match (name, modifiers) {
         ("serial" | "bigserial", []) => Ok((DType::I64, Vec::new(), SERIAL)),
+        ("link", []) => Ok((DType::Link, Vec::new(), "")),
         ("image", []) => Ok((DType::Bytes, Vec::new(), "image")),
         ("half" | "float16", []) => Ok((DType::F16, Vec::new(), "")),
         ("bfloat16", []) => Ok((DType::BF16, Vec::new(), "")),

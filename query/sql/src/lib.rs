@@ -25,6 +25,7 @@ mod functions;
 mod hint;
 mod index;
 mod inputs;
+mod links;
 mod matching;
 mod parameters;
 mod parse;

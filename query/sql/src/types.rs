@@ -28,7 +28,8 @@ pub(crate) fn element(dtype: DType) -> DataType {
         DType::BF16 | DType::F8E4M3 | DType::F8E5M2 | DType::F32 => DataType::Float32,
         DType::F64 => DataType::Float64,
         DType::Timestamp => DataType::Timestamp(TimeUnit::Microsecond, None),
-        DType::Utf8 | DType::Json => DataType::LargeUtf8,
+        // Links are shown as documents.
+        DType::Utf8 | DType::Json | DType::Link => DataType::LargeUtf8,
         // Bytes, and whatever comes later.
         _ => DataType::LargeBinary,
     }
@@ -51,7 +52,7 @@ pub(crate) fn field(column: &Column) -> Field {
     }
     let item = || Arc::new(Field::new_list_field(element(column.dtype), true));
     let data_type = if column.shape.is_empty() {
-        if column.dtype == DType::Json {
+        if matches!(column.dtype, DType::Json | DType::Link) {
             metadata.insert(EXTENSION.to_owned(), "arrow.json".to_owned());
         }
         element(column.dtype)
@@ -85,7 +86,7 @@ pub(crate) fn schema(schema: &Schema) -> SchemaRef {
 pub(crate) fn row_bytes(column: &Column) -> usize {
     match (column.layout(), column.dtype) {
         (forebay_format::Layout::Fixed { row_bytes }, _) => row_bytes,
-        (_, DType::Utf8 | DType::Json) => 64,
+        (_, DType::Utf8 | DType::Json | DType::Link) => 64,
         _ => 64 << 10,
     }
 }

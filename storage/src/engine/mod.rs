@@ -29,6 +29,7 @@ use futures::future::{Either, select};
 use object_store::{GetOptions, GetRange, GetResult, ObjectStore as _};
 
 use crate::options::Tuning;
+use crate::version::Version;
 use gate::Gate;
 use hedge::Hedge;
 use pace::Pace;
@@ -46,6 +47,8 @@ pub(crate) struct Ask<'a> {
     pub(crate) range: Option<Range<u64>>,
     /// Whether the object never changes, so that any mirror is as good as the storage itself.
     pub(crate) fixed: bool,
+    /// What the object must be, if it may have changed.
+    pub(crate) version: Option<&'a Version>,
 }
 
 /// Takes the bytes of an answer in. Asked again after an attempt that failed, it starts anew.
@@ -146,6 +149,9 @@ impl Engine {
         self.counts.requests.fetch_add(1, Ordering::Relaxed);
         let work = async {
             let answer = self.answer(ask, source).await?;
+            if let Some(reason) = ask.version.and_then(|version| version.differs(&answer.meta)) {
+                return Err(Failure::Changed { reason });
+            }
             let wanted = ask.range.clone().unwrap_or(0..answer.meta.size);
             if answer.range != wanted {
                 let got = answer.range.end.saturating_sub(answer.range.start);

@@ -21,6 +21,8 @@ pub(crate) enum Failure {
         /// Whether the answer was cut off on its way, and not the object shorter.
         cut: bool,
     },
+    /// The object is not the one that was meant.
+    Changed { reason: String },
 }
 
 impl fmt::Display for Failure {
@@ -28,6 +30,7 @@ impl fmt::Display for Failure {
         match self {
             Self::Store(error) => error.fmt(f),
             Self::Short { range, got, .. } => write!(f, "{got} bytes came instead of {}", range.end - range.start),
+            Self::Changed { reason } => write!(f, "the object changed: {reason}"),
         }
     }
 }
@@ -68,7 +71,7 @@ pub(crate) struct Injected {
 pub(crate) fn classify(failure: &Failure) -> Class {
     let error = match failure {
         Failure::Short { cut: true, .. } => return Class::Transient,
-        Failure::Short { cut: false, .. } => return Class::Final,
+        Failure::Short { cut: false, .. } | Failure::Changed { .. } => return Class::Final,
         Failure::Store(error) => error,
     };
     if !matches!(error, object_store::Error::Generic { .. }) || cause::<Error>(error).is_some() {
@@ -130,6 +133,7 @@ mod tests {
             (Failure::Store(Late { after: Duration::ZERO }.into()), Class::Transient),
             (Failure::Short { range: 0..2, got: 1, cut: true }, Class::Transient),
             (Failure::Short { range: 0..2, got: 1, cut: false }, Class::Final),
+            (Failure::Changed { reason: String::new() }, Class::Final),
             (generic(Box::new(Rejected::NoBucket)), Class::Final),
             (generic(Box::new(ours)), Class::Final),
             (generic("400: what?".into()), Class::Final),

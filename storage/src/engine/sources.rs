@@ -257,7 +257,7 @@ mod tests {
     }
 
     fn ask(path: &str, fixed: bool) -> Ask<'_> {
-        Ask { path, range: None, fixed }
+        Ask { path, range: None, fixed, version: None }
     }
 
     fn lap(sources: &Sources, ask: &Ask<'_>, now: f64) -> Vec<usize> {

@@ -63,7 +63,7 @@ impl Storage {
             "" => meta.location.to_string(),
             root => meta.location.as_ref().strip_prefix(root)?.strip_prefix('/')?.to_owned(),
         };
-        Some(Entry { path, size: meta.size, modified: meta.last_modified.into() })
+        Some(Entry::new(path, &meta))
     }
 
     /// The names of the folders right below the folder `prefix`, ordered, without the prefix.
@@ -93,7 +93,7 @@ impl Storage {
         let modified = |m: &std::fs::Metadata| m.modified().unwrap_or(SystemTime::UNIX_EPOCH);
         Ok(found
             .into_iter()
-            .map(|f| Entry { size: f.metadata.len(), modified: modified(&f.metadata), path: f.path })
+            .map(|f| Entry { size: f.metadata.len(), modified: modified(&f.metadata), path: f.path, etag: None })
             .collect())
     }
 

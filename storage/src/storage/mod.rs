@@ -13,7 +13,7 @@ use std::time::SystemTime;
 
 use bytes::Bytes;
 use object_store::path::Path;
-use object_store::{ObjectStore, ObjectStoreExt, PutOptions, PutPayload};
+use object_store::{ObjectMeta, ObjectStore, ObjectStoreExt, PutOptions, PutPayload};
 use tokio::sync::Semaphore;
 
 use crate::cache::{Cache, Sizes};
@@ -23,8 +23,10 @@ use crate::engine::{self, Engine, Stats};
 use crate::error::{Error, Result};
 use crate::forked::Forked;
 use crate::local::{LocalStore, is_leftover_name};
+use crate::location::Location;
 use crate::mapped::Mapped;
 use crate::options::{Options, Tuning, cache_sizes};
+use crate::version;
 use crate::writer::ObjectWriter;
 pub use builder::StorageBuilder;
 
@@ -110,6 +112,14 @@ pub struct Entry {
     pub size: u64,
     /// When it was written, by the clock of the store.
     pub modified: SystemTime,
+    /// The version of it, as the store names it; `None` if it doesn't. On a local disk it changes when the file is copied.
+    pub etag: Option<String>,
+}
+
+impl Entry {
+    fn new(path: String, meta: &ObjectMeta) -> Self {
+        Self { path, size: meta.size, modified: meta.last_modified.into(), etag: version::etag(meta) }
+    }
 }
 
 impl std::fmt::Debug for Storage {
@@ -280,6 +290,25 @@ impl Storage {
         self.resolve(path)
     }
 
+    /// The name of the object that a URL or an absolute path means, if it lies below the root.
+    ///
+    /// A URL is compared as text, once it is written the usual way: another spelling of the same place, such as by an endpoint, is
+    /// another place.
+    ///
+    /// # Errors
+    /// [`Error::InvalidPath`] if it lies there by its beginning, and what follows is no name of an object (`..`, say).
+    pub fn name_of(&self, url: &str) -> Result<Option<String>> {
+        let root = self.url().trim_end_matches('/');
+        let below = |url: &str| Some(url.strip_prefix(root)?.strip_prefix('/')?.to_owned());
+        let written = || match Location::parse(url).ok()? {
+            Location::Local(path) => below(path.to_str()?),
+            Location::Remote { url, .. } => below(&url),
+            Location::Memory { .. } => None,
+        };
+        let name = below(url).or_else(written);
+        name.map(|name| self.object(&name).map(|_| name)).transpose()
+    }
+
     /// The full name of an object that `operation` is about to change.
     pub(crate) fn writable(&self, operation: &'static str, path: &str) -> Result<Path> {
         if self.shared.read_only {
@@ -315,7 +344,7 @@ impl Storage {
     pub async fn head(&self, path: &str) -> Result<Entry> {
         let location = self.object(path)?;
         let meta = self.backend()?.store.head(&location).await.map_err(|e| self.failed("look at", path, e))?;
-        Ok(Entry { path: path.to_owned(), size: meta.size, modified: meta.last_modified.into() })
+        Ok(Entry::new(path.to_owned(), &meta))
     }
 
     /// Removes an object; one that is not there is fine. A power loss may bring a removed local object back.

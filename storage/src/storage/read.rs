@@ -1,5 +1,6 @@
 //! Reading objects: every byte that was asked for, or an error.
 
+use std::borrow::Cow;
 use std::fs::File;
 use std::io::{self, Read as _, Seek as _, SeekFrom};
 use std::ops::Range;
@@ -15,6 +16,7 @@ use crate::engine::retry::{Class, Failure, classify};
 use crate::engine::{Ask, Failed, Sink};
 use crate::error::{Error, Result};
 use crate::plan::Plan;
+use crate::version::Version;
 
 impl Storage {
     /// Reads a whole object.
@@ -23,7 +25,7 @@ impl Storage {
     /// [`Error::NotFound`] (see [`Error::is_not_found`]), [`Error::ShortRead`] and those of the store.
     pub async fn get(&self, path: &str) -> Result<Bytes> {
         self.object(path)?;
-        self.read(&Ask { path, range: None, fixed: false }).await
+        self.read(&Ask { path, range: None, fixed: false, version: None }).await
     }
 
     /// Reads exactly the bytes `range` of an object; an empty range needs no request.
@@ -37,7 +39,7 @@ impl Storage {
         if range.is_empty() {
             return Ok(Bytes::new());
         }
-        self.read(&Ask { path, range: Some(range), fixed: true }).await
+        self.read(&Ask::fixed(path, range)).await
     }
 
     /// Reads exactly the bytes of each range, in the order given, by as few and as parallel requests as
@@ -46,11 +48,48 @@ impl Storage {
     /// # Errors
     /// As [`Storage::get_range`]; the first one stops all.
     pub async fn get_ranges(&self, path: &str, ranges: &[Range<u64>]) -> Result<Vec<Bytes>> {
+        self.ranges(path, ranges, |range| Ask::fixed(path, range)).await
+    }
+
+    /// As [`Storage::get_ranges`], of an object that others may replace: every byte is of the version named, or it is an error.
+    /// An object that has an etag is cached as that version of it.
+    ///
+    /// # Errors
+    /// [`Error::Changed`] if the object is another one by now, and as [`Storage::get_ranges`].
+    pub async fn get_ranges_of(&self, path: &str, version: &Version, ranges: &[Range<u64>]) -> Result<Vec<Bytes>> {
+        if ranges.iter().all(Range::is_empty) {
+            self.check(path, version).await?;
+        }
+        self.ranges(path, ranges, |range| Ask { path, range: Some(range), fixed: false, version: Some(version) }).await
+    }
+
+    /// Asks the store whether an object is still of a version, without reading it.
+    ///
+    /// # Errors
+    /// [`Error::NotFound`], [`Error::Changed`] and those of the store.
+    pub async fn check(&self, path: &str, version: &Version) -> Result<()> {
+        let location = self.object(path)?;
+        let meta = self.backend()?.store.head(&location).await.map_err(|e| self.failed("look at", path, e))?;
+        match version.differs(&meta) {
+            Some(reason) => Err(self.changed(path, reason)),
+            None => Ok(()),
+        }
+    }
+
+    fn changed(&self, path: &str, reason: String) -> Error {
+        Error::Changed { url: self.url().to_owned(), path: path.to_owned(), reason }
+    }
+
+    async fn ranges<'a>(
+        &self,
+        path: &str,
+        ranges: &[Range<u64>],
+        ask: impl Fn(Range<u64>) -> Ask<'a>,
+    ) -> Result<Vec<Bytes>> {
         self.object(path)?;
         ranges.iter().try_for_each(|range| self.check_range(path, range))?;
         let plan = Plan::new(ranges, self.shared.tuning.limits);
-        let asks: Vec<_> =
-            plan.reads.iter().map(|range| Ask { path, range: Some(range.clone()), fixed: true }).collect();
+        let asks: Vec<_> = plan.reads.iter().cloned().map(ask).collect();
         let bytes = future::try_join_all(asks.iter().map(|ask| self.read(ask))).await?;
         Ok(plan.assemble(&bytes))
     }
@@ -76,13 +115,13 @@ impl Storage {
         if length == 0 {
             return Ok(());
         }
-        let range = start..start + length;
+        let ask = Ask::fixed(path, start..start + length);
         if let Some(cache) = &self.backend()?.cache {
             let mut to = Places::new(parts);
-            self.cached(cache, path, &range).await?.iter().for_each(|piece| to.copy(piece));
+            self.cached(cache, path, &ask).await?.iter().for_each(|piece| to.copy(piece));
             return Ok(());
         }
-        self.send(&Ask { path, range: Some(range), fixed: true }, &mut Fill(parts)).await
+        self.send(&ask, &mut Fill(parts)).await
     }
 
     fn check_range(&self, path: &str, range: &Range<u64>) -> Result<()> {
@@ -94,18 +133,18 @@ impl Storage {
 
     /// One request, and every byte of its answer.
     async fn read(&self, ask: &Ask<'_>) -> Result<Bytes> {
-        match (&self.backend()?.cache, &ask.range) {
-            (Some(cache), Some(range)) if ask.fixed => {
-                let mut pieces = self.cached(cache, ask.path, range).await?;
+        match (&self.backend()?.cache, ask.kept_as()) {
+            (Some(cache), Some(name)) => {
+                let mut pieces = self.cached(cache, &name, ask).await?;
                 Ok(if pieces.len() == 1 { pieces.remove(0) } else { pieces.concat().into() })
             }
             _ => self.send(ask, &mut Whole).await,
         }
     }
 
-    /// The bytes of a range in pieces: what a cache holds, and neighbours that it misses by one request each run.
-    async fn cached(&self, cache: &Cache, path: &str, range: &Range<u64>) -> Result<Vec<Bytes>> {
-        let pieces = cache.pieces(path, range);
+    /// The bytes of a range in pieces: what a cache holds of them under a name, and neighbours that it misses by one request each run.
+    async fn cached(&self, cache: &Cache, name: &str, ask: &Ask<'_>) -> Result<Vec<Bytes>> {
+        let pieces = cache.pieces(name, &ask.range.clone().unwrap_or(0..0));
         let mut found = cache.find(&pieces).await;
         let missing: Vec<usize> = (0..pieces.len()).filter(|i| found[*i].is_none()).collect();
         let fetch = missing.chunk_by(|a, b| a + 1 == *b).map(|run| {
@@ -113,7 +152,7 @@ impl Storage {
             let (pieces, start) = (&pieces[run.clone()], pieces[run.start].bytes.start);
             let end = pieces[pieces.len() - 1].bytes.end;
             async move {
-                let ask = Ask { path, range: Some(start..end), fixed: true };
+                let ask = Ask { range: Some(start..end), ..ask.clone() };
                 let bytes = self.send(&ask, &mut Whole).await?;
                 let part = |piece: &Piece| {
                     bytes.slice((piece.bytes.start - start) as usize..(piece.bytes.end - start) as usize)
@@ -145,6 +184,7 @@ impl Storage {
         let class = classify(&failed.failure);
         let error = match failed.failure {
             Failure::Short { range, got, .. } => return short(range, got),
+            Failure::Changed { reason } => return self.changed(ask.path, reason),
             Failure::Store(error) => error,
         };
         if let (Some(range), object_store::Error::Generic { .. }, Class::Final) = (&ask.range, &error, class)
@@ -152,9 +192,28 @@ impl Storage {
             && let Ok(meta) = backend.store.head(&location).await
             && meta.size < range.end
         {
-            return short(range.clone(), meta.size.saturating_sub(range.start));
+            return match ask.version.and_then(|version| version.differs(&meta)) {
+                Some(reason) => self.changed(ask.path, reason),
+                None => short(range.clone(), meta.size.saturating_sub(range.start)),
+            };
         }
         Error::store("read", self.url(), ask.path, ask.range.clone(), error).after(failed.attempts)
+    }
+}
+
+impl<'a> Ask<'a> {
+    /// Bytes of an object that never changes.
+    fn fixed(path: &'a str, range: Range<u64>) -> Self {
+        Self { path, range: Some(range), fixed: true, version: None }
+    }
+
+    /// The name under which a cache keeps what is asked for, if it never changes.
+    fn kept_as(&self) -> Option<Cow<'a, str>> {
+        self.range.as_ref()?;
+        match self.version {
+            None => self.fixed.then_some(Cow::Borrowed(self.path)),
+            Some(version) => Some(Cow::Owned(format!("{}\0{}", self.path, version.etag.as_ref()?))),
+        }
     }
 }
 

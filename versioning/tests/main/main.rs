@@ -10,6 +10,7 @@ mod flips;
 mod gc;
 mod keys;
 mod laws;
+mod links;
 mod machine;
 mod model;
 mod plain;

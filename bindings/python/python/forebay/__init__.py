@@ -28,6 +28,7 @@ from ._errors import (
     Error,
     ExistsError,
     InternalError,
+    LinkError,
     LoaderError,
     MissingPackageError,
     NotFoundError,
@@ -47,7 +48,9 @@ from ._errors import (
 from ._dataset import Dataset, create, open
 from ._history import Commit, Merge
 from ._keep import Assessment, BranchState, Loss, Pin, Purge, RowChanges, clone
-from ._kinds import Boxes, Bytes, ClassLabel, Embedding, Image, Json, Mask, Tensor, Text, Timestamp
+from ._forebay import Link
+from ._links import find_links
+from ._kinds import Boxes, Bytes, ClassLabel, Embedding, Image, Json, Links, Mask, Tensor, Text, Timestamp
 from ._ragged import Ragged
 from ._rows import ColumnRows, Rows, View
 from ._schema import Column, Schema
@@ -83,6 +86,9 @@ __all__ = [
     "InternalError",
     "Json",
     "Lake",
+    "Link",
+    "LinkError",
+    "Links",
     "LoaderError",
     "Loss",
     "Mask",
@@ -125,6 +131,7 @@ __all__ = [
     "connect",
     "create",
     "feed",
+    "find_links",
     "gpu",
     "mix",
     "open",

@@ -11,6 +11,7 @@ from collections.abc import Callable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
 from ._errors import DataError, DTypeError, UnknownColumnError
+from ._forebay import Link
 from ._schema import Column, Schema
 
 if TYPE_CHECKING:
@@ -65,7 +66,7 @@ def encode_rows(schema: Schema, data: Mapping[str, Any]) -> tuple[int, list[Enco
 
 
 def _encode(name: str, column: Column, values: Any, rows: int) -> Encoded:
-    if column.dtype in ("utf8", "bytes", "json"):
+    if column.dtype in ("utf8", "bytes", "json", "link"):
         return _variable(name, column, values)
     if None in column.shape:
         return _ragged(name, column, values)
@@ -311,7 +312,7 @@ def _layout(lengths: np.ndarray) -> np.ndarray:
 
 
 def _variable(name: str, column: Column, values: Any) -> Encoded:
-    """Texts, bytes and documents."""
+    """Texts, bytes, documents and links."""
     import numpy as np
 
     if isinstance(values, (str, bytes, bytearray, memoryview, Mapping)):
@@ -326,7 +327,12 @@ def _variable(name: str, column: Column, values: Any) -> Encoded:
     if any(value is None for value in values) and not (column.dtype == "json" and not column.nullable):
         valid = np.fromiter((value is not None for value in values), bool, len(values))
         _no_nulls(name, valid, column)
-    encode = {"utf8": _text, "bytes": _bytes, "json": _document}[column.dtype]
+    encode: Callable[[str, int, Any], bytes]
+    if column.dtype == "link":
+        base = column.metadata.get("base")
+        encode = lambda name, row, value: _link(name, row, value, base)  # noqa: E731
+    else:
+        encode = {"utf8": _text, "bytes": _bytes, "json": _document}[column.dtype]
     parts = [b"" if value is None and valid is not None else encode(name, row, value) for row, value in enumerate(values)]
     lengths = np.fromiter((len(part) for part in parts), np.uint64, len(parts))
     joined = np.frombuffer(b"".join(parts), np.uint8)
@@ -346,6 +352,12 @@ def _bytes(name: str, row: int, value: Any) -> bytes:
     if not isinstance(value, (bytes, bytearray, memoryview)):
         raise DTypeError(f"column '{name}': expected bytes in row {row} of the batch, got {type(value).__name__}")
     return bytes(value)
+
+
+def _link(name: str, row: int, value: Any, base: str | None) -> bytes:
+    if not isinstance(value, Link):
+        raise DTypeError(f"column '{name}': expected a forebay.Link in row {row} of the batch, got {type(value).__name__}")
+    return bytes(value._encode(base))
 
 
 def _document(name: str, row: int, value: Any) -> bytes:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 import warnings
 from collections.abc import Callable, Mapping, Sequence
-from typing import Any
+from typing import Any, Union
 
 from . import _forebay
 from ._changes import Changes, _author, _schema
@@ -21,6 +21,9 @@ DEFAULT_TABLE = "main"
 
 #: What gives credentials: see :func:`create`.
 Credentials = Callable[[], Mapping[str, Any]]
+
+#: Where links may lead: see :func:`create`.
+Places = Union[Sequence[str], Mapping[str, "Mapping[str, Any] | None"]]
 
 
 class _Handle:
@@ -262,6 +265,7 @@ def create(
     key: str | Sequence[str] = (),
     storage_options: Mapping[str, Any] | None = None,
     credentials: Credentials | None = None,
+    links: Places = (),
     exist_ok: bool = False,
 ) -> Dataset:
     """Makes a table, and its lake if there is none at the URL.
@@ -286,6 +290,9 @@ def create(
         Called without arguments, on first use and before what it gave expires, on a thread of its own. It gives a dict:
         ``access_key_id`` and ``secret_access_key`` (and ``session_token``) for S3, ``token`` for Google or Azure, ``account_key`` or
         ``sas_token`` for Azure, each with ``expires_at`` (seconds since 1970 or a datetime with a timezone; None for never).
+    links : sequence of str, or dict, optional
+        URLs below which links of the lake may lead, besides the lake itself: a lake says where its links lead, and so isn't asked where
+        they may. They are reached with the options and credentials of the lake; a dict gives each options of its own, or None.
     exist_ok : bool
         Whether to open the table if it exists with the same columns and key.
 
@@ -305,7 +312,7 @@ def create(
     """
     name = DEFAULT_TABLE if table is None else table
     native = _schema(schema)._native()
-    session = _forebay.Session.create(_url(url), _access(storage_options, credentials), name, native, _names(key), exist_ok)
+    session = _forebay.Session.create(_url(url), _access(storage_options, credentials, links=links), name, native, _names(key), exist_ok)
     return Dataset(_Handle(session), name)
 
 
@@ -320,12 +327,13 @@ def open(  # noqa: A001 - forebay.open is meant to read like the built-in
     credentials: Credentials | None = None,
     mirrors: Sequence[str] = (),
     cache: str | os.PathLike[str] | Mapping[str, Any] | None = None,
+    links: Places = (),
 ) -> Dataset:
     """Opens a table of a lake.
 
     Parameters
     ----------
-    url, storage_options, credentials
+    url, storage_options, credentials, links
         As for :func:`create`.
     mirrors : sequence of str, optional
         URLs of copies of the lake, in other regions for instance, reached with the same options and credentials. Data is read from the
@@ -351,7 +359,7 @@ def open(  # noqa: A001 - forebay.open is meant to read like the built-in
         raise ArgumentError("name at most one of branch, tag and commit")
     session = _forebay.Session.open_at(
         _url(url),
-        _access(storage_options, credentials, mirrors, cache),
+        _access(storage_options, credentials, mirrors, cache, links),
         branch=branch,
         tag=tag,
         commit=commit,
@@ -376,9 +384,13 @@ def _access(
     credentials: Credentials | None,
     mirrors: Sequence[str] = (),
     cache: str | os.PathLike[str] | Mapping[str, Any] | None = None,
+    links: Places = (),
 ) -> _forebay.Access:
     def text(value: Any) -> str:
         return str(value).lower() if isinstance(value, bool) else str(value)
+
+    def texts(options: Mapping[str, Any]) -> dict[str, str]:
+        return {str(name): text(value) for name, value in options.items() if value is not None}
 
     if credentials is not None and not callable(credentials):
         raise ArgumentError(f"credentials is a callable that gives a dict, not {credentials!r}; fixed ones go into storage_options")
@@ -391,5 +403,12 @@ def _access(
     if unknown:
         raise ArgumentError(f"cache has no {unknown[0]!r}: give a folder, or a dict of dir, size and memory")
     kept = {named[name]: os.fspath(value) if name == "dir" else value for name, value in (cache or {}).items()}
-    plain = {str(name): text(value) for name, value in {**(options or {}), **kept}.items() if value is not None}
-    return {"options": plain, "credentials": credentials, "mirrors": [_url(mirror) for mirror in mirrors]}
+    if isinstance(links, str):
+        raise ArgumentError("links is a list of URLs, or a dict of URLs and storage options; put the one that you have into a list")
+    places = links if isinstance(links, Mapping) else dict.fromkeys(links)
+    return {
+        "options": texts({**(options or {}), **kept}),
+        "credentials": credentials,
+        "mirrors": [_url(mirror) for mirror in mirrors],
+        "links": [(_url(place), None if reached is None else texts(reached)) for place, reached in places.items()],
+    }

@@ -50,7 +50,7 @@ class NotFoundError(StorageError, FileNotFoundError):
 
 
 class AccessError(StorageError, PermissionError):
-    """The store refused: credentials are missing or wrong, or a folder is read-only."""
+    """The store refused: credentials are missing or wrong, or a folder is read-only; or a link leads to where it may not."""
 
 
 class ExistsError(Error, FileExistsError):
@@ -59,6 +59,10 @@ class ExistsError(Error, FileExistsError):
 
 class CorruptError(Error):
     """Bytes are not what was written: a checksum or a structure is wrong. Names the object and the place."""
+
+
+class LinkError(CorruptError):
+    """A link leads to what changed since it was linked, or is gone. Names the row and the URL."""
 
 
 class ConflictError(Error):

@@ -20,6 +20,41 @@ class Access(TypedDict):
     options: dict[str, str]
     credentials: Callable[[], Mapping[str, Any]] | None
     mirrors: list[str]
+    links: list[tuple[str, dict[str, str] | None]]
+
+class Link:
+    """A link to bytes that aren't in the lake: to an object as a whole, or ``length`` bytes from ``offset`` on.
+
+    The object's ``size`` is compared whenever the link is followed, its ``etag`` and the ``hash`` of the linked bytes (BLAKE3, 64
+    hexadecimal digits) if they are given; one of the two must be. ``url`` is a URL, an absolute path, or a name below the column's
+    base; nothing in it is percent-encoded. Raises :class:`forebay.DataError` if a part breaks a rule.
+    """
+
+    def __init__(
+        self,
+        url: str,
+        size: int,
+        *,
+        etag: str | None = None,
+        hash: str | None = None,
+        offset: int | None = None,
+        length: int | None = None,
+    ) -> None: ...
+    @property
+    def url(self) -> str: ...
+    @property
+    def size(self) -> int: ...
+    @property
+    def etag(self) -> str | None: ...
+    @property
+    def hash(self) -> str | None: ...
+    @property
+    def offset(self) -> int: ...
+    @property
+    def length(self) -> int: ...
+    def _encode(self, base: str | None) -> bytes: ...
+
+def find_links(url: str, access: Access, hash: bool) -> list[Link]: ...
 
 class Session:
     """A lake opened at a version, and the rows that wait for a commit."""
@@ -115,6 +150,7 @@ class Rows:
     def value(self, column: str, row: int) -> Any: ...
     def read(self, column: str, start: int, stop: int) -> tuple[Any, np.ndarray | None]: ...
     def take(self, column: str, rows: np.ndarray) -> tuple[Any, np.ndarray | None]: ...
+    def fetch(self, column: str, rows: np.ndarray) -> list[bytes | None]: ...
     def batch(self, columns: list[str], rows: np.ndarray) -> list[BatchColumn]: ...
     def select(self, rows: np.ndarray) -> Rows: ...
     @property

@@ -97,6 +97,19 @@ def Json(**options: Any) -> Column:
     return Column("json", kind="json", **options)
 
 
+def Links(base: str | None = None, **options: Any) -> Column:
+    """Links to bytes that aren't in the lake: values are :class:`Link`. Loaders deliver what they lead to.
+
+    Parameters
+    ----------
+    base : str, optional
+        A URL or an absolute path: links below it are stored without it.
+    **options
+        As of :class:`Column`; ``kind`` and its metadata say what the links lead to: ``kind="image", encoding="jpeg"``.
+    """
+    return Column("link", **options) if base is None else Column("link", base=base, **options)
+
+
 def Timestamp(**options: Any) -> Column:
     """Moments, in microseconds since 1970 UTC: ``datetime``, ``numpy.datetime64`` or whole numbers."""
     return Column("timestamp", **options)

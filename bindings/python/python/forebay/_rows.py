@@ -39,6 +39,7 @@ class Rows:
     numbers, fixed shape array, or NumPy scalar          array [rows, \\*shape]; a masked array if nullable
     numbers, free shape  array                           list of arrays
     utf8, bytes, json    str, bytes, any JSON value      list
+    link                 a :class:`Link`                 list
     null                 None                            masked, or None in the list
     ==================== =============================== ==========================================================
 
@@ -497,6 +498,30 @@ class ColumnRows:
             return values
         index = (slice(None), *rest)
         return values[index]
+
+    def fetch(self, key: Any = slice(None)) -> Any:
+        """What links lead to: the bytes of a row, or of several as a list; None for nulls.
+
+        Parameters
+        ----------
+        key : int, slice, list or mask
+            The rows, all by default.
+
+        Raises
+        ------
+        forebay.LinkError
+            If what a link leads to changed since it was linked, or is gone.
+        forebay.AccessError
+            If a link leads to where ``links`` of :func:`open` doesn't let it.
+        forebay.ArgumentError, forebay.StorageError
+            If the column has no links, or a store fails.
+        """
+        import numpy as np
+
+        rows = resolve(key, len(self))
+        numbers = np.asarray([rows] if isinstance(rows, int) else rows, np.int64)
+        found = self._owner._rows().fetch(self._name, np.ascontiguousarray(numbers))
+        return found[0] if isinstance(rows, int) else found
 
     def __iter__(self) -> Iterator[Any]:
         return (self[row] for row in range(len(self)))

@@ -17,7 +17,7 @@ if TYPE_CHECKING:
 #: The names of the dtypes, in the order of the format.
 DTYPES = (
     "bool", "int8", "int16", "int32", "int64", "uint8", "uint16", "uint32", "uint64", "float16", "bfloat16",
-    "float32", "float64", "float8_e4m3fn", "float8_e5m2", "utf8", "bytes", "json", "timestamp",
+    "float32", "float64", "float8_e4m3fn", "float8_e5m2", "utf8", "bytes", "json", "timestamp", "link",
 )  # fmt: skip
 
 _ALIASES = {"str": "utf8", "string": "utf8", "text": "utf8", "datetime64[us]": "timestamp", "object": ""}
@@ -77,7 +77,7 @@ class Column:
     Parameters
     ----------
     dtype : str, type or dtype
-        A name (``"uint8"``, ``"bfloat16"``, ``"utf8"``, ``"bytes"``, ``"json"``, ``"timestamp"``), which may carry the shape and
+        A name (``"uint8"``, ``"bfloat16"``, ``"utf8"``, ``"bytes"``, ``"json"``, ``"timestamp"``, ``"link"``), which may carry the shape and
         a ``?`` for nullable (``"float32[?,4]?"``); or a Python type, or a NumPy, ml_dtypes or torch dtype.
     shape : sequence of int or None, optional
         The shape of one row; None is a dimension whose length each row chooses.

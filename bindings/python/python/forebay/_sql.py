@@ -329,13 +329,14 @@ def connect(
     branch: str | None = None,
     storage_options: Mapping[str, Any] | None = None,
     credentials: Callable[[], Mapping[str, Any]] | None = None,
+    links: Places = (),
     create: bool = False,
 ) -> Lake:
     """Opens a lake for SQL, whatever tables it has.
 
     Parameters
     ----------
-    url, branch, storage_options, credentials
+    url, branch, storage_options, credentials, links
         As for :func:`open`.
     create : bool
         Whether to make an empty lake if there is none.
@@ -343,7 +344,7 @@ def connect(
     from . import _forebay
     from ._dataset import _access, _Handle, _url
 
-    place, access = _url(url), _access(storage_options, credentials)
+    place, access = _url(url), _access(storage_options, credentials, links=links)
     if create:
         _package().create_lake(place, access)
     return Lake(_Handle(_forebay.Session.open_at(place, access, branch=branch)))

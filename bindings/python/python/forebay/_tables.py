@@ -164,7 +164,9 @@ class Tables:
         self._handle.moved()
         return commit
 
-    def materialize(self, name: str, view: Rows, message: str | None = None, author: str | None = None) -> Dataset:
+    def materialize(
+        self, name: str, view: Rows, message: str | None = None, author: str | None = None, *, land: bool = False
+    ) -> Dataset:
         """Makes a table of a view's rows, in the view's order, so that they are read in long runs; in one commit and in bounded
         memory.
 
@@ -176,28 +178,56 @@ class Tables:
             The rows, of any lake.
         message, author : str, optional
             As for :meth:`Dataset.commit`.
+        land : bool
+            Whether links are followed, and what they lead to is stored in their place; otherwise they stay links.
 
         Raises
         ------
         forebay.ExistsError
             If there is a table of that name.
+        forebay.LinkError, forebay.AccessError
+            If a link can't be followed, or may not; then there is no table.
         """
         from ._dataset import Dataset
 
         known = view._known()
         width = sum(_width(column) for column in known.values())
         step = max(1, min(1 << 16, _COPIED // max(width, 1)))
-        blocks = (view[start : start + step] for start in range(0, len(view), step))
+        links = [name for name, column in known.items() if land and column.dtype == "link"]
+        if links:
+            known = Schema({name: _landed(column) if name in links else column for name, column in known.items()})
+            blocks = _land(view, step, links)
+        else:
+            blocks = (view[start : start + step] for start in range(0, len(view), step))
         who = _author() if author is None else author
         _create(self._handle, name, known, ((), False), blocks, message or f"make table {name} of {len(view)} rows", who)
         return Dataset(self._handle, name)
+
+
+def _landed(column: Column) -> Column:
+    """A column of what the links of a column lead to."""
+    metadata = {key: value for key, value in column.metadata.items() if key != "base"}
+    return Column("bytes", nullable=column.nullable, kind=column.kind, **metadata)
+
+
+def _land(view: Rows, step: int, links: Sequence[str]) -> Iterator[Mapping[str, Any]]:
+    """The rows in blocks, with what links lead to in their place: some ``_COPIED`` bytes of it in each."""
+    for start in range(0, len(view), step):
+        block = view[start : start + step]
+        rows, first, taken = min(step, len(view) - start), 0, 0
+        for row in range(rows):
+            taken += sum(block[name][row].length for name in links if block[name][row] is not None)
+            if taken >= _COPIED or row + 1 == rows:
+                here, at = slice(first, row + 1), slice(start + first, start + row + 1)
+                yield {name: view[name].fetch(at) if name in links else values[here] for name, values in block.items()}
+                first, taken = row + 1, 0
 
 
 def _width(column: Column) -> int:
     """Bytes of a row, about."""
     import math
 
-    sizes = {"utf8": 64, "bytes": 1 << 16, "json": 256}
+    sizes = {"utf8": 64, "bytes": 1 << 16, "json": 256, "link": 128}
     free = any(length is None for length in column.shape)
     length = 1 << 16 if free else math.prod(length or 1 for length in column.shape)
     return length * sizes.get(column.dtype, 8)

@@ -331,4 +331,4 @@ def _split(values: torch.Tensor | list[Any] | Ragged) -> Sequence[Any]:
 
 
 def _empty(dtype: str) -> Any:
-    return {"utf8": "", "bytes": b"", "json": None}[dtype]
+    return {"utf8": "", "bytes": b"", "json": None, "link": b""}[dtype]

@@ -4,7 +4,7 @@ use forebay_format::{Bitmap, Column, ColumnSlice, DType, Dim, Schema, Values, Wr
 use forebay_sql::Given;
 use forebay_versioning::At;
 
-use crate::support::{Fixture, empty, session};
+use crate::support::{Fixture, empty, session, with};
 
 const ROWS: usize = 8_000;
 const PIXELS: usize = 1_000;
@@ -117,4 +117,40 @@ async fn a_dropped_query_stops_reading() {
     let outcome = lake.session.execute("SELECT * FROM t", &Given::default()).await.unwrap();
     drop(outcome);
     assert_eq!(lake.rows("SELECT count(*) FROM t").await, ["8000"]);
+}
+
+#[tokio::test]
+async fn links_are_documents_to_read_and_to_write() {
+    let mut lake = with(
+        "CREATE TABLE t (id INT, photo LINK);
+         INSERT INTO t VALUES (1, '{\"url\":\"s3://b/a.jpg\",\"size\":10,\"etag\":\"x\"}'), (2, NULL),
+                              (3, '{\"url\":\"cat/b.jpg\",\"size\":30,\"offset\":4,\"length\":6,\"etag\":\"y\"}')",
+    )
+    .await;
+    let shown = [
+        "1 {\"url\":\"s3://b/a.jpg\",\"size\":10,\"etag\":\"x\"}",
+        "2 null",
+        "3 {\"url\":\"cat/b.jpg\",\"size\":30,\"offset\":4,\"length\":6,\"etag\":\"y\"}",
+    ];
+    assert_eq!(lake.rows("SELECT id, photo FROM t ORDER BY id").await, shown);
+    assert_eq!(lake.rows("SELECT id, photo->>'url' FROM t WHERE (photo->>'size')::bigint > 20").await, ["3 cat/b.jpg"]);
+    lake.run("CREATE TABLE u AS SELECT id, photo FROM t; UPDATE u SET id = 9 WHERE id = 1").await;
+    assert_eq!(lake.rows("SELECT photo FROM u WHERE id = 9").await, [&shown[0][2..]]);
+    let snapshot = lake.lake.snapshot(&At::default()).await.unwrap();
+    let table = snapshot.table("u").await.unwrap();
+    assert_eq!(table.schema().columns[1].dtype, forebay_format::DType::Link, "a copy of links is links");
+    let hash = "ab".repeat(32);
+    lake.run(&format!("INSERT INTO t VALUES (4, '{{\"url\":\"c\",\"size\":1,\"hash\":\"{hash}\"}}')")).await;
+    assert_eq!(lake.rows("SELECT photo->>'hash' FROM t WHERE id = 4").await, [hash]);
+    for (document, reason) in [
+        ("{\"url\":\"c\",\"size\":1}", "neither etag nor hash"),
+        ("{\"url\":\"../c\",\"size\":1,\"etag\":\"x\"}", "no name below a base"),
+        ("{\"url\":\"c\",\"size\":1,\"etag\":\"x\",\"offset\":1}", "come together"),
+        ("{\"url\":\"c\",\"size\":1,\"hash\":\"abc\"}", "64 hexadecimal digits"),
+        ("{\"url\":\"c\",\"etag\":\"x\"}", "missing field `size`"),
+        ("c", "row 0 is no link"),
+    ] {
+        let error = lake.error(&format!("INSERT INTO t VALUES (5, '{document}')")).await;
+        assert!(error.contains("column 'photo'") && error.contains(reason), "{document}: {error}");
+    }
 }
