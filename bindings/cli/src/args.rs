@@ -259,6 +259,11 @@ pub(crate) struct Target {
 }
 
 impl Target {
+    /// The options for storages beside its own: those that were given, without its mirrors and its cache.
+    pub(crate) fn given(&self) -> Options {
+        self.storage_options.iter().cloned().collect()
+    }
+
     /// The options of its storage.
     pub(crate) fn options(&self) -> Options {
         let named = [
@@ -304,7 +309,7 @@ impl Version {
 pub(crate) struct Create {
     #[command(flatten)]
     pub(crate) target: Target,
-    /// The folder of images; the folders in it become classes, in alphabetical order
+    /// The folder of images, with --link also a URL; the folders in it become classes, in alphabetical order
     #[arg(long, value_name = "FOLDER")]
     pub(crate) from: PathBuf,
     /// The length that the shortest side of each image gets [default: 256, or 8/7 of --crop]
@@ -316,6 +321,12 @@ pub(crate) struct Create {
     /// Keep the files' own bytes instead of decoding them
     #[arg(long, conflicts_with_all = ["resize", "crop", "compression"])]
     pub(crate) raw: bool,
+    /// Leave the images where they are, in a folder or a bucket, and store links to them; with --append, only to new ones
+    #[arg(long, conflicts_with_all = ["raw", "resize", "crop", "compression"])]
+    pub(crate) link: bool,
+    /// Read each image once, to know it again by its bytes also where its etag means nothing, such as in a copy of the folder
+    #[arg(long, requires = "link")]
+    pub(crate) hash: bool,
     /// The table to make
     #[arg(long, default_value = "main")]
     pub(crate) table: String,
@@ -350,6 +361,9 @@ impl Create {
     pub(crate) fn keep(&self) -> Result<Keep> {
         if self.raw {
             return Ok(Keep::Encoded);
+        }
+        if self.link {
+            return Ok(Keep::Linked);
         }
         let recipe = match (self.resize, self.crop) {
             (None, None) => Recipe { resize: 256, crop: 224 },
@@ -411,6 +425,12 @@ pub(crate) struct Verify {
     /// Check only what this version reaches [default: every branch and tag]
     #[command(flatten)]
     pub(crate) version: Version,
+    /// Also ask for everything that links lead to whether it changed
+    #[arg(long)]
+    pub(crate) links: bool,
+    /// A place outside of the lake that links may lead to; may be repeated
+    #[arg(long, value_name = "URL", requires = "links")]
+    pub(crate) allow: Vec<String>,
 }
 
 /// Arguments of `forebay head`.

@@ -2,7 +2,7 @@
 
 use std::time::Instant;
 
-use forebay_storage::runtime;
+use forebay_storage::{Storage, runtime};
 use forebay_versioning::{At, Error as LakeError, Lake, Snapshot, Transaction};
 use serde::Serialize;
 
@@ -10,7 +10,7 @@ use crate::{
     Error, Result,
     args::Create,
     human,
-    ingest::{self, Plan, Scan, Tally},
+    ingest::{self, Plan, Scan, Tally, linked},
     lake,
     output::{self, Output},
 };
@@ -27,6 +27,8 @@ struct Report<'a> {
     tally: &'a Tally,
     /// Files that aren't images by their names.
     ignored: u64,
+    /// Images that the table links to already.
+    known: u64,
     /// Bytes of the data files written.
     bytes_written: u64,
     seconds: f64,
@@ -41,24 +43,46 @@ pub(crate) fn create(args: &Create) -> Result<i32> {
     let started = Instant::now();
     let keep = args.keep()?;
     let storage = lake::storage(&args.target)?;
-    let mut scan = ingest::scan(&args.from)?;
+    let from = args.link.then(|| Storage::open(&args.from.to_string_lossy(), &args.target.given())).transpose()?;
+    let mut scan = match &from {
+        Some(from) => linked::scan(from)?,
+        None => ingest::scan(&args.from)?,
+    };
     for class in scan.empty_classes() {
         output::complain(&format!("class folder '{class}' holds no images"));
     }
-    let plan = ingest::plan(&scan, keep, args.compression)?;
+    let plan = match &from {
+        Some(from) => linked::plan(&scan, from.url())?,
+        None => ingest::plan(&scan, keep, args.compression)?,
+    };
 
     let runtime = runtime()?;
     let lake = runtime.block_on(target(storage, args))?;
     let (mut transaction, plan) = runtime.block_on(begin(&lake, args, plan, &scan))?;
-    let mut writer = runtime.block_on(transaction.writer(&args.table))?;
-    let tally = ingest::ingest(&mut scan, &plan, &mut writer, args.threads(), args.on_error)?;
-    let written = writer.finish()?;
-    let bytes_written = written.bytes();
-    transaction.append(written);
-    let message =
-        args.message.clone().unwrap_or_else(|| format!("add {} images to table '{}'", tally.rows, args.table));
-    let author = args.author.clone().unwrap_or_else(lake::author);
-    let snapshot = runtime.block_on(transaction.commit(&message, &author))?;
+    let base = transaction.base();
+    let known = match &from {
+        Some(_) if base.tables().contains(&args.table.as_str()) => {
+            linked::leave_known(&mut scan, &runtime.block_on(base.table(&args.table))?)?
+        }
+        _ => 0,
+    };
+    let (tally, bytes_written, snapshot) = if known > 0 && scan.images.is_empty() && scan.unusable.is_empty() {
+        (Tally::default(), 0, base)
+    } else {
+        let mut writer = runtime.block_on(transaction.writer(&args.table))?;
+        let tally = match &from {
+            Some(from) => linked::ingest(from, &mut scan, &plan, &mut writer, args)?,
+            None => ingest::ingest(&mut scan, &plan, &mut writer, args.threads(), args.on_error)?,
+        };
+        let written = writer.finish()?;
+        let bytes_written = written.bytes();
+        transaction.append(written);
+        let verb = if args.link { "link" } else { "add" };
+        let message =
+            args.message.clone().unwrap_or_else(|| format!("{verb} {} images to table '{}'", tally.rows, args.table));
+        let author = args.author.clone().unwrap_or_else(lake::author);
+        (tally, bytes_written, runtime.block_on(transaction.commit(&message, &author))?)
+    };
 
     let seconds = started.elapsed().as_secs_f64();
     let report = Report {
@@ -69,6 +93,7 @@ pub(crate) fn create(args: &Create) -> Result<i32> {
         classes: &scan.classes,
         tally: &tally,
         ignored: scan.ignored,
+        known,
         bytes_written,
         seconds,
         images_per_second: tally.rows as f64 / seconds,
@@ -80,7 +105,7 @@ pub(crate) fn create(args: &Create) -> Result<i32> {
 /// The lake to add to: a new one, or with `--append` one that is there.
 ///
 /// A lake that an earlier run made and then put no table into counts as new, so that a failed run can be repeated.
-async fn target(storage: forebay_storage::Storage, args: &Create) -> Result<Lake> {
+async fn target(storage: Storage, args: &Create) -> Result<Lake> {
     match Lake::open(storage.clone()).await {
         Ok(lake) if args.append => Ok(lake),
         Ok(lake) => {
@@ -115,7 +140,8 @@ fn describe(out: &mut Output, report: &Report<'_>, scan: &Scan, started: Instant
         1 => "1 class".to_owned(),
         classes => format!("{} classes", human::count(classes as u64)),
     };
-    out.heading(format!("{rows} images in table '{}' of {} ({labels})", report.table, report.url))?;
+    let known = if report.known > 0 { format!(", {} were there", human::count(report.known)) } else { String::new() };
+    out.heading(format!("{rows} images in table '{}' of {} ({labels}{known})", report.table, report.url))?;
     let skipped = report.tally.skipped.len() as u64;
     if skipped > 0 || scan.ignored > 0 {
         let (skipped, ignored) = (human::count(skipped), human::count(scan.ignored));

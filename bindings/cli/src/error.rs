@@ -57,6 +57,9 @@ pub(crate) enum Error {
     /// A name isn't UTF-8, and so can't be kept in the table.
     #[error("its name is not UTF-8")]
     NotUtf8,
+    /// An object has nothing to know it again by.
+    #[error("its store gives no etag, so nobody could tell whether it changed: give --hash")]
+    NoEtag,
     /// An image lies beside the class folders.
     #[error("it lies beside the class folders, not in one")]
     NoClass,

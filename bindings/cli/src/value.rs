@@ -1,6 +1,6 @@
 //! Values of rows, for showing: small ones whole, large ones summarised.
 
-use forebay_format::{Bitmap, Column, ColumnData, DType, Dim, OwnedValues};
+use forebay_format::{Bitmap, Column, ColumnData, DType, Dim, Link, OwnedValues};
 use serde_json::{Value, json};
 
 use crate::{Error, Result, human};
@@ -9,7 +9,7 @@ use crate::{Error, Result, human};
 const FEW: usize = 8;
 
 /// Every row of `data` as JSON. A large tensor is an object with its dtype, shape, min, max and mean; encoded bytes are
-/// one with their length and the shape of what is in them.
+/// one with their length and the shape of what is in them, a link one with its URL, size and checks.
 ///
 /// # Errors
 /// [`Error::Unexpected`] if `data` isn't what `column` says.
@@ -51,6 +51,7 @@ pub(crate) fn rows(column: &Column, data: &ColumnData) -> Result<Vec<Value>> {
                         DType::Json => {
                             serde_json::from_slice(value).unwrap_or_else(|_| json!(String::from_utf8_lossy(value)))
                         }
+                        DType::Link => link(column, value),
                         DType::Bytes if shape.is_empty() => json!({ "bytes": value.len() }),
                         DType::Bytes => json!({ "bytes": value.len(), "shape": shape }),
                         dtype => tensor(dtype, shape, value),
@@ -61,6 +62,14 @@ pub(crate) fn rows(column: &Column, data: &ColumnData) -> Result<Vec<Value>> {
     }
 }
 
+/// A link as an object of its parts.
+fn link(column: &Column, value: &[u8]) -> Value {
+    let Ok(link) = Link::decode(value) else { return json!({ "bytes": value.len() }) };
+    let link = column.link_base().map_or(link.clone(), |base| link.below(base));
+    let part = link.part.as_ref().map(|part| [part.start, part.end]);
+    json!({ "url": link.url, "size": link.size, "range": part, "etag": link.etag, "hash": link.hash_text() })
+}
+
 /// A value of [`rows`] as text of a line.
 pub(crate) fn text(value: &Value) -> String {
     match value {
@@ -69,6 +78,10 @@ pub(crate) fn text(value: &Value) -> String {
             let part = |key: &str| summary.get(key).map_or_else(String::new, text);
             let shape = summary.get("shape").map_or_else(String::new, ToString::to_string);
             format!("{}{shape} {}..{} mean {}", part("dtype"), part("min"), part("max"), part("mean"))
+        }
+        Value::Object(link) if link.contains_key("url") => {
+            let size = human::bytes(link.get("size").and_then(Value::as_u64).unwrap_or(0));
+            format!("{} {size}", link.get("url").map_or_else(String::new, text))
         }
         Value::Object(blob) if blob.contains_key("bytes") => {
             let size = human::bytes(blob.get("bytes").and_then(Value::as_u64).unwrap_or(0));

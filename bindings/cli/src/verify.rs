@@ -1,9 +1,9 @@
-//! `forebay verify`: every byte of a lake read and checked.
+//! `forebay verify`: every byte of a lake read and checked, and what its links lead to asked for.
 
 use std::collections::BTreeSet;
 
-use forebay_storage::runtime;
-use forebay_versioning::{At, Lake};
+use forebay_storage::{Storage, runtime};
+use forebay_versioning::{At, Lake, LinkReport};
 use serde_json::json;
 
 use crate::{Result, args::Verify, human, lake, output::Output, progress::Progress};
@@ -27,14 +27,21 @@ pub(crate) fn verify(args: &Verify) -> Result<i32> {
     }))?;
     let elapsed = progress.elapsed();
     drop(progress);
+    let links = if args.links { Some(links(args, &lake, &versions)?) } else { None };
+    let broken = links.iter().flat_map(|links| &links.faults);
+    let broken: BTreeSet<_> = broken.map(|fault| (&fault.table, &fault.column, fault.row, &fault.reason)).collect();
 
     let faults: BTreeSet<_> = found.faults.iter().map(|fault| (&fault.path, &fault.reason)).collect();
     let list = |(object, reason): &(&String, &String)| json!({ "object": object, "reason": reason });
     let document = json!({
         "url": lake.storage().url(),
         "verified": versions.iter().map(ToString::to_string).collect::<Vec<_>>(),
-        "ok": faults.is_empty(),
+        "ok": faults.is_empty() && broken.is_empty(),
         "faults": faults.iter().map(list).collect::<Vec<_>>(),
+        "links": links.as_ref().map(|links| links.links),
+        "broken_links": broken.iter().map(|(table, column, row, reason)| {
+            json!({ "table": table, "column": column, "row": row, "reason": reason })
+        }).collect::<Vec<_>>(),
         "commits": found.commits,
         "files": found.files,
         "objects": found.objects,
@@ -52,13 +59,46 @@ pub(crate) fn verify(args: &Verify) -> Result<i32> {
             human::count(found.commits),
             human::duration(elapsed),
         ))?;
-        match faults.len() {
+        if let Some(links) = &links {
+            for (table, column, row, reason) in &broken {
+                out.line(format!("BROKEN  row {row} of table '{table}', column '{column}': {reason}"))?;
+            }
+            let read = if links.bytes > 0 {
+                format!(", of which {} were read", human::bytes(links.bytes))
+            } else {
+                String::new()
+            };
+            out.line(format!("asked for what {} links lead to{read}", human::count(links.links)))?;
+        }
+        match faults.len() + broken.len() {
             0 => out.heading("everything is as it was written"),
             1 => out.heading("1 place is wrong"),
             count => out.heading(format!("{count} places are wrong")),
         }
     })?;
-    Ok(i32::from(!faults.is_empty()))
+    Ok(i32::from(!faults.is_empty() || !broken.is_empty()))
+}
+
+/// Asks for what the links of some versions lead to.
+fn links(args: &Verify, lake: &Lake, versions: &[At]) -> Result<LinkReport> {
+    let options = args.target.given();
+    let places = args.allow.iter().map(|url| Storage::open(url, &options));
+    lake.allow_links(places.collect::<Result<Vec<_>, _>>()?);
+    let mut all = LinkReport::default();
+    for at in versions {
+        let mut progress = Progress::new(0, "links");
+        let mut seen = 0;
+        let report = runtime()?.block_on(lake.verify_links(at, |report| {
+            progress.set_length(report.total);
+            progress.advance(report.links - seen, report.links - seen, 0);
+            seen = report.links;
+        }))?;
+        all.links += report.links;
+        all.total += report.total;
+        all.bytes += report.bytes;
+        all.faults.extend(report.faults);
+    }
+    Ok(all)
 }
 
 /// Every branch and tag.

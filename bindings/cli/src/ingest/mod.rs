@@ -2,6 +2,7 @@
 
 mod decode;
 mod jpeg;
+pub(crate) mod linked;
 mod pipeline;
 mod rows;
 mod scan;
@@ -14,6 +15,7 @@ use forebay_versioning::TableWriter;
 use serde::Serialize;
 
 pub(crate) use pipeline::Limits;
+use scan::is_image;
 pub(crate) use scan::{Scan, Source, scan};
 pub(crate) use schema::{Plan, plan};
 pub(crate) use transform::Recipe;
@@ -29,6 +31,8 @@ pub(crate) enum Keep {
     Pixels(Recipe),
     /// As they are.
     Encoded,
+    /// Where they are.
+    Linked,
 }
 
 /// An image made ready for its table.
@@ -37,6 +41,8 @@ pub(crate) enum Prepared {
     Pixels(Vec<u8>),
     /// The file's bytes, and height, width and channels of the picture in them.
     Encoded { bytes: Vec<u8>, shape: [u32; 3] },
+    /// A link to the file.
+    Linked(Vec<u8>),
 }
 
 /// What is done with an image that can't be used.
@@ -95,7 +101,7 @@ pub(crate) fn ingest(
         limits,
         |source| match keep {
             Keep::Pixels(recipe) => recipe.row_bytes() as u64,
-            Keep::Encoded => source.bytes.max(1),
+            Keep::Encoded | Keep::Linked => source.bytes.max(1),
         },
         |scratch: &mut Scratch, source| prepare(&source.path, keep, scratch),
         |source, prepared| {
@@ -135,6 +141,9 @@ fn prepare(path: &Path, keep: Keep, scratch: &mut Scratch) -> Result<(Prepared, 
         Keep::Encoded => {
             let shape = decode::header(&bytes)?.shape;
             Prepared::Encoded { bytes, shape }
+        }
+        Keep::Linked => {
+            return Err(Error::Unexpected { column: "image".to_owned(), found: "links, which nobody reads here" });
         }
     };
     Ok((prepared, size))

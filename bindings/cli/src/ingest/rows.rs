@@ -46,7 +46,7 @@ impl<'a> Rows<'a> {
     /// What writing reports.
     pub(crate) fn push(&mut self, source: &Source, prepared: Prepared) -> Result<()> {
         let (bytes, shape) = match prepared {
-            Prepared::Pixels(bytes) => (bytes, None),
+            Prepared::Pixels(bytes) | Prepared::Linked(bytes) => (bytes, None),
             Prepared::Encoded { bytes, shape } => (bytes, Some(shape)),
         };
         if self.batch.rows > 0 && self.batch.images.bytes.len() + bytes.len() > BATCH {

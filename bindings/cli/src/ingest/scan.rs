@@ -34,6 +34,8 @@ pub(crate) struct Source {
     pub(crate) label: Option<u32>,
     /// Its size.
     pub(crate) bytes: u64,
+    /// The version of it, if it stays where it is.
+    pub(crate) etag: Option<String>,
 }
 
 /// Endings of the names of images that can be decoded.
@@ -83,7 +85,7 @@ impl Scan {
             self.unusable.push((shown(relative), Error::Unreadable { source }));
         } else if let Some(name) = name {
             let bytes = entry.metadata().map_or(0, |metadata| metadata.len());
-            self.images.push(Source { path: entry.path().to_owned(), name, label: None, bytes });
+            self.images.push(Source { path: entry.path().to_owned(), name, label: None, bytes, etag: None });
         } else {
             self.unusable.push((shown(relative), Error::NotUtf8));
         }
@@ -107,7 +109,7 @@ impl Scan {
     }
 
     /// Sorts everything and gives each image its class.
-    fn settle(&mut self) {
+    pub(super) fn settle(&mut self) {
         self.classes.sort_unstable();
         self.images.sort_unstable_by(|a, b| by_parts(&a.name, &b.name));
         let nested = self.images.iter().any(|image| image.name.contains('/'));
@@ -145,7 +147,7 @@ fn by_parts(a: &str, b: &str) -> Ordering {
     a.split('/').cmp(b.split('/'))
 }
 
-fn is_image(path: &Path) -> bool {
+pub(super) fn is_image(path: &Path) -> bool {
     let ending = path.extension().and_then(|ending| ending.to_str()).map(str::to_ascii_lowercase);
     ending.is_some_and(|ending| ENDINGS.contains(&ending.as_str()))
 }

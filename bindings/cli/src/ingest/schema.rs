@@ -5,7 +5,7 @@ use std::{fs::File, io::Read as _, path::Path};
 use forebay_format::{Column, Compression, DType, Dim, Kind, Schema};
 use image::ImageFormat;
 
-use super::{Keep, Scan, decode};
+use super::{Keep, Scan, Source, decode};
 use crate::{Error, Result};
 
 /// How a folder's images fit a table.
@@ -30,7 +30,10 @@ pub(crate) fn plan(scan: &Scan, keep: Keep, compression: Compression) -> Result<
         Keep::Pixels(recipe) => {
             (DType::U8, vec![Dim::Fixed(3), Dim::Fixed(recipe.crop), Dim::Fixed(recipe.crop)], "raw", Some("CHW"))
         }
-        Keep::Encoded => (DType::Bytes, Vec::new(), encoding(scan), None),
+        Keep::Encoded => (DType::Bytes, Vec::new(), encoding(scan, |image| sniff(&image.path)), None),
+        Keep::Linked => {
+            (DType::Link, Vec::new(), encoding(scan, |image| ImageFormat::from_path(&image.name).ok()), None)
+        }
     };
     let mut image = Column::new("image", dtype, shape)?;
     image.kind = kind("image", [("encoding", Some(encoding)), ("layout", layout)]);
@@ -89,12 +92,12 @@ impl Plan {
 
 const MIXED: &str = "mixed";
 
-/// The encoding that all images share by their first bytes, whatever their names say.
-fn encoding(scan: &Scan) -> &'static str {
+/// The encoding that all images share: by their first bytes, whatever their names say, or by their names where they stay unread.
+fn encoding(scan: &Scan, format: impl Fn(&Source) -> Option<ImageFormat>) -> &'static str {
     let mut shared = None;
     for image in &scan.images {
         // A file that can't be read, or is no image, is reported when it is taken.
-        let Some(format) = sniff(&image.path) else { continue };
+        let Some(format) = format(image) else { continue };
         if shared.is_some_and(|shared| shared != format) {
             return MIXED;
         }
