@@ -59,6 +59,17 @@ pub struct BatchColumn {
     pub validity: Option<Buffer>,
 }
 
+impl BatchValues {
+    /// How many rows there are.
+    #[must_use]
+    pub fn rows(&self) -> usize {
+        match self {
+            Self::Fixed { shape, .. } => shape.first().copied().unwrap_or_default(),
+            Self::Ragged { offsets, .. } => (offsets.len() / size_of::<i64>()).saturating_sub(1),
+        }
+    }
+}
+
 /// The rows of a column of a batch.
 #[derive(Debug)]
 pub enum BatchValues {

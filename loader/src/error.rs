@@ -68,6 +68,14 @@ pub enum Error {
         /// What is wrong with it.
         reason: String,
     },
+    /// A stage of the user's failed.
+    #[error("stage '{stage}': {source}")]
+    Stage {
+        /// Its name.
+        stage: String,
+        /// What it said.
+        source: crate::StageError,
+    },
     /// Sources can't be mixed.
     #[error("these sources can't be mixed: {reason}")]
     Mix {

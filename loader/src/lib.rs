@@ -15,6 +15,7 @@
 //! | go on where an earlier run stopped | [`Loader::state`], [`Loader::resume`], [`State`] |
 //! | live with damaged rows | [`FaultPolicy`], [`Batches::faults`] |
 //! | resize, crop, normalise and cast images on the way | [`finish::Finish`] |
+//! | change batches by code of one's own | [`Stage`] |
 //! | put them elsewhere than host memory | [`device::Device`] |
 //!
 //! Two routes bring rows to the device. Rows of fixed shape, uncompressed, in files on a local disk are gathered from
@@ -38,6 +39,7 @@ mod loader;
 mod options;
 pub mod order;
 mod signal;
+mod stage;
 mod state;
 mod stats;
 
@@ -51,5 +53,6 @@ pub use host::HostDevice;
 pub use loader::{Batches, Loader, Next};
 pub use options::{LoaderOptions, Pixels};
 pub use order::{Shuffle, Tail, Window};
+pub use stage::{Samples, Stage, StageError};
 pub use state::State;
 pub use stats::{Route, Stats};

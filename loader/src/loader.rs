@@ -19,6 +19,7 @@ use crate::{
     device::Device,
     engine::{Epoch, Job, JobColumn, Kept, Sources, foresight, group},
     order::{Course, Grain, Key, Mixture, Order, Shard, Shuffle, Stop, Window},
+    stage::Chain,
 };
 
 /// Turns a selection into batches, epoch after epoch.
@@ -30,6 +31,7 @@ pub struct Loader {
     /// How several sources are mixed.
     mix: Option<Mix>,
     columns: Vec<JobColumn>,
+    chain: Chain,
     options: LoaderOptions,
     device: Arc<dyn Device>,
     /// What is kept from one epoch to the next.
@@ -147,7 +149,8 @@ impl Loader {
             let finish = finish.map(Arc::new);
             Ok(JobColumn { name: column.name.as_str().into(), finish, column, linked, pixels })
         };
-        let columns = columns.into_iter().map(job_column).collect::<Result<_>>()?;
+        let columns = columns.into_iter().map(job_column).collect::<Result<Vec<_>>>()?;
+        let chain = Chain::new(options.stages.clone(), columns.iter().map(JobColumn::delivered).collect())?;
         if let Shuffle::Windowed(window) = options.shuffle
             && window.lanes % options.world != 0
         {
@@ -165,6 +168,7 @@ impl Loader {
             sources: Sources::new(sources),
             mix,
             columns,
+            chain,
             kept: Kept::new(options.host_cache),
             options,
             device,
@@ -213,10 +217,10 @@ impl Loader {
     /// What every batch holds, column by column.
     #[must_use]
     pub fn schema(&self) -> Vec<BatchField> {
-        self.columns.iter().map(JobColumn::delivered).collect()
+        self.chain.fields().to_vec()
     }
 
-    /// The columns as they are delivered: decoded, but not finished.
+    /// The columns as they are read: decoded, but not finished.
     pub fn columns(&self) -> impl Iterator<Item = &Column> {
         self.columns.iter().map(|column| &column.column)
     }
@@ -348,6 +352,7 @@ impl Loader {
         Job {
             sources: self.sources.clone(),
             columns: self.columns.clone(),
+            chain: self.chain.clone(),
             course: self.order(epoch),
             shard,
             options: self.options.clone(),

@@ -1,11 +1,11 @@
 //! How to load.
 
-use std::{collections::BTreeMap, time::Duration};
+use std::{collections::BTreeMap, sync::Arc, time::Duration};
 
 use forebay_versioning::Verify;
 
 use crate::{
-    Error, FaultPolicy, Result,
+    Error, FaultPolicy, Result, Stage,
     finish::Finish,
     order::{Sampling, Shuffle, Tail},
 };
@@ -25,6 +25,8 @@ pub struct LoaderOptions {
     pub decode: BTreeMap<String, Pixels>,
     /// What is done to columns of images on their way into a batch, by name.
     pub finishes: BTreeMap<String, Finish>,
+    /// What batches go through before they are delivered, in this order.
+    pub stages: Vec<Arc<dyn Stage>>,
     /// Rows of a batch on this rank.
     pub batch_size: usize,
     /// How rows are mixed.
@@ -44,10 +46,10 @@ pub struct LoaderOptions {
     /// Batches built ahead of the consumer.
     pub prefetch: usize,
     /// Small batches that follow each other are gathered, and delivered, as one of at most this many bytes; 0 for none but the
-    /// batch itself. The first batch comes alone. Columns of free shape are never grouped; of rows that the device keeps, up to 16
-    /// batches are, however large.
+    /// batch itself. The first batch comes alone, and groups grow from there. Columns of free shape are never grouped; of rows that the
+    /// device keeps, up to 16 batches and 4,096 rows are, however large. Where there are stages, none are.
     pub group_bytes: u64,
-    /// Threads that check and decode what was fetched; 0 for one a core. The device has its own for copying.
+    /// Threads that check and decode what was fetched, and, up to `prefetch`, run stages; 0 for one a core. The device has its own for copying.
     pub threads: usize,
     /// Requests in flight; twice as many for the first batch, which waits for nothing else. The storage has a limit of
     /// its own.
@@ -91,6 +93,7 @@ impl Default for LoaderOptions {
             columns: None,
             decode: BTreeMap::new(),
             finishes: BTreeMap::new(),
+            stages: Vec::new(),
             batch_size: 1,
             shuffle: Shuffle::Off,
             sampling: None,
@@ -113,6 +116,11 @@ impl Default for LoaderOptions {
 }
 
 impl LoaderOptions {
+    /// The threads that check and decode.
+    pub(crate) fn cores(&self) -> usize {
+        if self.threads > 0 { self.threads } else { std::thread::available_parallelism().map_or(1, usize::from) }
+    }
+
     pub(crate) fn check(&self) -> Result<()> {
         let fail =
             |option, value: &dyn ToString, reason| Err(Error::Option { option, value: value.to_string(), reason });

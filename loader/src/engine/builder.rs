@@ -14,7 +14,7 @@ use super::{
     cache::{Failure, Slot},
     direct::Scratch,
     draft::{Draft, batch_column},
-    turn::{EndOnPanic, Turn},
+    turn::{EndOnPanic, Gate, Turn},
 };
 use crate::{
     Batch, Error, Fault, Result,
@@ -104,8 +104,10 @@ pub(crate) struct Builder {
     plans: Receiver<Work>,
     batches: Sender<Result<Batch>>,
     pub(super) turn: Arc<Turn>,
-    /// How many builders may gather at once.
+    /// How many builders may be at work on batches at once.
     window: u64,
+    /// Where as many may be as gather at once.
+    gathering: Arc<Gate>,
 }
 
 /// Why a batch could not be built.
@@ -154,8 +156,9 @@ impl Builder {
         plans: Receiver<Work>,
         batches: Sender<Result<Batch>>,
         window: u64,
+        gathering: usize,
     ) -> Self {
-        Self { job, shared, plans, batches, turn: Arc::default(), window }
+        Self { job, shared, plans, batches, turn: Arc::default(), window, gathering: Arc::new(Gate::new(gathering)) }
     }
 
     /// Until the last batch, the first error, or until nobody wants more.
@@ -226,8 +229,10 @@ impl Builder {
 
     fn gather(&self, plan: GatherPlan) -> Result<Vec<Gathered>> {
         let bytes: usize = plan.columns.iter().map(ColumnPlan::delivered).sum();
+        let inside = self.gathering.enter();
         let started = Instant::now();
         let gathered = self.job.device.gather(plan);
+        drop(inside);
         self.shared.counters.gathered(started.elapsed());
         if gathered.is_ok() {
             self.shared.counters.bytes.fetch_add(bytes as u64, Ordering::Relaxed);
@@ -280,7 +285,8 @@ impl Builder {
         let Planned { steps, positions, rows, sources, mask, .. } = planned;
         let sources = (self.job.sources.len() > 1).then_some(sources);
         let (step, count) = (steps.start, steps.end - steps.start);
-        Ok(Batch { step, count, positions, rows, sources, mask: self.job.masks().then_some(mask), columns })
+        let batch = Batch { step, count, positions, rows, sources, mask: self.job.masks().then_some(mask), columns };
+        self.job.chain.apply(batch, &self.job.course)
     }
 
     /// Where all rows of a batch are, and what is done to them.

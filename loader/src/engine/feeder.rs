@@ -84,14 +84,12 @@ type Step<T> = Result<Option<T>>;
 
 impl Feeder {
     pub(crate) fn new(job: Arc<Job>, shared: Arc<Shared>, runtime: Handle) -> Self {
-        let cores = std::thread::available_parallelism().map_or(1, usize::from);
-        let decoders = if job.options.threads == 0 { cores } else { job.options.threads };
         let limits = Limits {
             requests: Semaphore::new(
                 job.options.io_concurrency.saturating_mul(LATER as usize).min(Semaphore::MAX_PERMITS),
             ),
             urgent: watch::Sender::new(0),
-            decoders: Semaphore::new(decoders),
+            decoders: Semaphore::new(job.options.cores()),
         };
         let files = vec![vec![None; job.sources.files()]; job.columns.len()];
         let ahead = Ahead::new(job.course.clone(), job.shard, job.run_rows);
@@ -116,8 +114,8 @@ impl Feeder {
         let batches = self.job.shard.batches();
         let (mut first, mut number) = (0, 0);
         while first < batches {
-            // The first comes alone, so that it comes soon.
-            let count = if first == 0 { 1 } else { self.job.group.map_or(1, NonZeroU64::get) };
+            // The first comes alone, and groups grow from there, so that the consumer soon has something to do.
+            let count = self.job.group.map_or(1, NonZeroU64::get).min(first.max(1));
             let steps = first..(first + count).min(batches);
             let padded = self.job.shard.padding(steps.end - 1) > 0;
             let planned = if self.is_direct() && !padded {

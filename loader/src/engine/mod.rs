@@ -53,6 +53,7 @@ use crate::{
     ledger::Ledger,
     order::{Course, Shard, Tail},
     signal::Signal,
+    stage::Chain,
     stats::{Counters, Stages},
 };
 
@@ -61,6 +62,8 @@ use crate::{
 pub(crate) struct Job {
     pub(crate) sources: Sources,
     pub(crate) columns: Vec<JobColumn>,
+    /// What batches go through when they were gathered.
+    pub(crate) chain: Chain,
     pub(crate) course: Course,
     pub(crate) shard: Shard,
     pub(crate) options: LoaderOptions,
@@ -118,8 +121,9 @@ impl JobColumn {
     }
 }
 
-/// As many batches are built as one whatever their rows' bytes, if the device keeps those.
+/// Of rows that the device keeps, batches are built as one, whatever their bytes: at most so many batches and rows.
 const KEPT_GROUP: u64 = 16;
+const KEPT_ROWS: u64 = 4096;
 
 /// How many batches of `rows` rows are built as one; `None` if one alone is more than the device asks for at once.
 pub(crate) fn group(
@@ -128,6 +132,10 @@ pub(crate) fn group(
     options: &LoaderOptions,
     device: &dyn Device,
 ) -> Option<NonZeroU64> {
+    // A stage is given one batch.
+    if !options.stages.is_empty() {
+        return None;
+    }
     let most = options.group_bytes.min(options.memory_budget / 16);
     let batches = |row: &[usize]| {
         let row = row.iter().sum::<usize>() as u64;
@@ -137,7 +145,8 @@ pub(crate) fn group(
     let mut group = batches(&delivered);
     // What is finished takes its whole length.
     if columns.iter().all(|column| column.finish.is_none()) {
-        group = group.max(batches(&device.bytes_on_the_way(rows, &delivered)).min(KEPT_GROUP));
+        let kept = (KEPT_ROWS / options.batch_size as u64).clamp(1, KEPT_GROUP);
+        group = group.max(batches(&device.bytes_on_the_way(rows, &delivered)).min(kept));
     }
     NonZeroU64::new(group)
 }
@@ -224,7 +233,14 @@ impl Epoch {
         // Each builder whose turn is near holds a batch that is ready, the channel the rest.
         let concurrency = job.device.concurrency().max(1);
         // Groups are small: all that the device gathers at once may be under way, however few batches are made ahead.
-        let window = if job.group.is_some() { concurrency } else { concurrency.min(job.options.prefetch) };
+        let window = if job.group.is_some() {
+            concurrency
+        } else if job.chain.is_empty() || concurrency == 1 {
+            concurrency.min(job.options.prefetch)
+        } else {
+            // Batches go through stages on as many threads as there are, also where the device gathers fewer at once.
+            job.options.cores().min(job.options.prefetch)
+        };
         // Those who read what links lead to mostly wait.
         let builders = job.device.planners().max(window).max(linked::batches(&job));
         let (batch_sender, batches) = bounded(job.options.prefetch.saturating_sub(window));
@@ -241,7 +257,7 @@ impl Epoch {
         }
         let feeder = feeder::Feeder::new(job.clone(), shared.clone(), runtime);
         epoch.spawn("feeder", move || feeder.run(&plan_sender))?;
-        let builder = builder::Builder::new(job, shared, plans, batch_sender, window as u64);
+        let builder = builder::Builder::new(job, shared, plans, batch_sender, window as u64, concurrency);
         for _ in 1..builders {
             let builder = builder.clone();
             epoch.spawn("builder", move || builder.run())?;

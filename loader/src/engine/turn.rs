@@ -5,6 +5,8 @@ use std::{
     thread::{self, Thread},
 };
 
+use crossbeam_channel::{Receiver, Sender, bounded};
+
 /// Whose turn it is.
 #[derive(Debug, Default)]
 pub(crate) struct Turn(Mutex<State>);
@@ -82,6 +84,35 @@ fn wake(state: &mut State, whom: impl Fn(u64) -> bool) {
         }
         !wakes
     });
+}
+
+/// Lets some in at once, and the others wait.
+#[derive(Debug)]
+pub(crate) struct Gate {
+    enter: Sender<()>,
+    leave: Receiver<()>,
+}
+
+impl Gate {
+    pub(crate) fn new(most: usize) -> Self {
+        let (enter, leave) = bounded(most);
+        Self { enter, leave }
+    }
+
+    /// Waits until there is room, and takes it until what is given is dropped.
+    pub(crate) fn enter(&self) -> impl Drop + '_ {
+        // The other end is ours.
+        let _ = self.enter.send(());
+        Inside(self)
+    }
+}
+
+struct Inside<'a>(&'a Gate);
+
+impl Drop for Inside<'_> {
+    fn drop(&mut self) {
+        let _ = self.0.leave.try_recv();
+    }
 }
 
 /// Ends all turns when its builder panics, so that the others don't wait for it.

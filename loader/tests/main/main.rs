@@ -15,6 +15,7 @@ mod model;
 mod order;
 mod remote;
 mod resume;
+mod stages;
 mod storms;
 mod support;
 mod taken_up;

@@ -283,8 +283,8 @@ async fn touched(
     (body.from, body.selection) = (from, selection);
     body.projection = values.into_iter().enumerate().map(|(place, expr)| named(expr, place + 1)).collect();
     crate::parameters::bind(&mut query, &scope.given.parameters)?;
-    parse::operators(&mut query)?;
     let mut scope = scope.clone();
+    parse::operators(&mut query, &mut scope.functions)?;
     crate::matching::search(session, &mut query, &mut scope).await?;
     let scope = &scope;
     select::seed_randoms(&mut query, Some(scope.given.seed.unwrap_or_else(select::rand_seed)))?;

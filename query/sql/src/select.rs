@@ -77,7 +77,8 @@ const NUMBER: &str = "\u{3}row";
 pub(crate) async fn select(session: &Session, mut query: Query, names: Names, given: &Given) -> Result<Chosen> {
     crate::parameters::bind(&mut query, &given.parameters)?;
     parse::samples(&mut query)?;
-    parse::operators(&mut query)?;
+    let mut scope = Scope { names, given: given.clone(), ..Scope::default() };
+    parse::operators(&mut query, &mut scope.functions)?;
     let no = |what: &str| Err(Error::unsupported(format!("a selection's rows are rows of one table: {what}")));
     if let Some(what) = regrouping(&query) {
         return no(what);
@@ -87,7 +88,6 @@ pub(crate) async fn select(session: &Session, mut query: Query, names: Names, gi
         query.order_by = None;
     }
     let ordered = query.order_by.is_some();
-    let mut scope = Scope { names, given: given.clone(), ..Scope::default() };
     let seed = given.seed.unwrap_or_else(rand_seed);
     scope.given.seed = Some(seed);
     crate::matching::search(session, &mut query, &mut scope).await?;

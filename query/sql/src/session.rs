@@ -263,8 +263,8 @@ impl Session {
     pub(crate) async fn plan(&self, mut query: Query, scope: &Scope) -> Result<(SessionState, LogicalPlan)> {
         parameters::bind(&mut query, &scope.given.parameters)?;
         parse::samples(&mut query)?;
-        parse::operators(&mut query)?;
         let mut scope = scope.clone();
+        parse::operators(&mut query, &mut scope.functions)?;
         matching::search(self, &mut query, &mut scope).await?;
         if scope.numbered {
             select::hide_numbers(&mut query)?;
@@ -341,7 +341,7 @@ pub(crate) struct Scope {
     pub(crate) numbered: bool,
     pub(crate) names: Names,
     pub(crate) given: Given,
-    /// What searches found, as functions.
+    /// What searches found, and distances to vectors that were handed in, as functions.
     pub(crate) functions: Vec<Arc<ScalarUDF>>,
 }
 

@@ -7,6 +7,7 @@ import json
 import operator
 import weakref
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from functools import partial
 from typing import TYPE_CHECKING, Any
 
 from . import _forebay, transforms as _transforms
@@ -310,15 +311,12 @@ class Loader:
         """An array of NumPy's as one of the consumer's library, over the same memory."""
         return array
 
-    def _split(self, columns: list[_forebay.BatchColumn]) -> list[tuple[Any, ...]]:
-        """Native columns of several batches: for each what :meth:`_part` makes it of."""
+    def _split(self, columns: list[_forebay.BatchColumn]) -> list[Callable[[], dict[str, Any]]]:
+        """Native columns of several batches: for each what gives it, as views of the same memory; to be called once, in order."""
         group, size = self._batch(columns), self._options["batch_size"]
         rows = max(len(values) for values in group.values())
-        return [({name: values[first : first + size] for name, values in group.items()},) for first in range(0, rows, size)]
-
-    def _part(self, *part: Any) -> dict[str, Any]:
-        """A batch of a group, as what the consumer gets: views of the same memory."""
-        return part[0]
+        parts = [{name: values[first : first + size] for name, values in group.items()} for first in range(0, rows, size)]
+        return [partial(parts.__getitem__, number) for number in range(len(parts))]
 
     def _channels_first(self, array: Any) -> Any:
         """[N, H, W, C] as [N, C, H, W], over the same memory."""
@@ -392,13 +390,14 @@ class _Batches(Iterator[dict[str, Any]]):
         self._pipe = loader._stages.pipe(self._source.take, self._source.make, start, loader._options["seed"])
 
     def __next__(self) -> dict[str, Any]:
-        if self._source.native is None:
+        source = self._source
+        if source.native is None:
             raise StopIteration
         try:
-            if self._plain and self._source.rest:
+            if self._plain and source.rest:
                 # There may be a hundred thousand of these a second.
-                part, progress = self._source.rest.popleft()
-                made = self._loader._part(*part), progress
+                take, progress = source.rest.popleft()
+                made = take(), progress
             else:
                 made = self._pipe.next()
         except BaseException:

@@ -265,7 +265,7 @@ class Rows:
         group_bytes : int or str, optional
             Small batches come to the device together, up to so many bytes (16 MiB by default, 0 for each alone), and are views of one
             tensor each: what is kept of one keeps the memory of its group. Columns of free shape are never grouped. Once ``device_cache`` holds
-            all rows, up to 16 batches come together, however large; each is a tensor of its own.
+            all rows, up to 16 batches and 4,096 rows come together, however large, and are copied up to 256 MiB at a time.
         out : dict of tensors, optional
             Fixed buffers on the device, by column, that each batch is copied to, in the order of the stream that is current then: for
             CUDA graphs. They have room for ``batch_size`` rows; a shorter batch comes as their first rows.

@@ -86,7 +86,7 @@ class Source:
         #: None once nothing more is to come.
         self.native: Batches | None = native
         #: Batches that came with the last one and are still to be handed on.
-        self.rest: deque[tuple[tuple[Any, ...], tuple[int, int, int]]] = deque()
+        self.rest: deque[tuple[Callable[[], dict[str, Any]], tuple[int, int, int]]] = deque()
 
     def take(self) -> tuple[Any, tuple[int, int, int]] | None:
         """The next native batch, or one that was part of a group, and what was delivered with it."""
@@ -104,7 +104,7 @@ class Source:
 
     def make(self, taken: Any) -> dict[str, Any]:
         """What was taken as what the consumer gets."""
-        return self._loader._part(*taken) if isinstance(taken, tuple) else self._loader._batch(taken)
+        return taken() if callable(taken) else self._loader._batch(taken)
 
 
 class Pipe:

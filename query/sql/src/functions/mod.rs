@@ -40,6 +40,8 @@ pub(crate) struct Scalar {
     signature: Signature,
     returns: DataType,
     call: Box<Call>,
+    /// What a distance to a vector that was handed in is of: an index may know which rows are near.
+    pub(crate) near: Option<(Metric, Arc<[f32]>)>,
 }
 
 impl Scalar {
@@ -49,7 +51,7 @@ impl Scalar {
         returns: DataType,
         call: impl Fn(&[ColumnarValue], &[FieldRef], usize) -> DfResult<ColumnarValue> + Send + Sync + 'static,
     ) -> Self {
-        Self { name: name.into(), signature, returns, call: Box::new(call) }
+        Self { name: name.into(), signature, returns, call: Box::new(call), near: None }
     }
 }
 

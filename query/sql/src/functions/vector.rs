@@ -3,7 +3,7 @@
 use std::sync::Arc;
 
 use arrow::{
-    array::{Array, ArrayRef, AsArray, Float32Array, Float64Array, Float64Builder, ListBuilder},
+    array::{Array, ArrayRef, AsArray, FixedSizeListArray, Float32Array, Float64Array, Float64Builder, ListBuilder},
     compute::cast,
     datatypes::{DataType, Field, Float32Type},
 };
@@ -15,31 +15,57 @@ use datafusion::{
 use super::{Scalar, array, failed, result, rows_of, shared};
 
 pub(super) fn functions() -> Vec<Scalar> {
-    let two = || Signature::any(2, Volatility::Immutable);
-    let number = DataType::Float64;
     let list = DataType::List(Arc::new(Field::new_list_field(DataType::Float64, true)));
-    vec![
-        Scalar::new("l2_distance", two(), number.clone(), |args, _, rows| {
-            pairwise("<->", args, rows, |a, b| Metric::L2.distance(a, b))
-        }),
-        Scalar::new("cosine_distance", two(), number.clone(), |args, _, rows| pairwise("<=>", args, rows, cosine)),
-        Scalar::new("inner_product", two(), number.clone(), |args, _, rows| pairwise("inner_product", args, rows, dot)),
-        Scalar::new("negative_inner_product", two(), number, |args, _, rows| {
-            pairwise("<#>", args, rows, |a, b| Metric::InnerProduct.distance(a, b))
-        }),
-        Scalar::new(FLOATS, Signature::exact(vec![DataType::Utf8], Volatility::Immutable), list, |args, _, rows| {
-            floats(args, rows)
-        }),
-    ]
+    let floats = Signature::exact(vec![DataType::Utf8], Volatility::Immutable);
+    let mut all = vec![Scalar::new(FLOATS, floats, list, |args, _, rows| unpack(args, rows))];
+    all.extend(DISTANCES.into_iter().map(|Distance { name, operator, of }| {
+        let two = Signature::any(2, Volatility::Immutable);
+        Scalar::new(name, two, DataType::Float64, move |args, _, rows| pairwise(operator, args, rows, of))
+    }));
+    all
 }
 
-/// The functions that compare two vectors.
-pub(crate) const DISTANCES: [&str; 4] = ["l2_distance", "cosine_distance", "inner_product", "negative_inner_product"];
+/// A function that compares two vectors.
+#[derive(Clone, Copy)]
+pub(crate) struct Distance {
+    pub(crate) name: &'static str,
+    operator: &'static str,
+    of: fn(&[f32], &[f32]) -> f64,
+}
 
-/// The function that makes a list of doubles of [`packed`] ones. Distances take these as they are.
+/// All of them.
+pub(crate) const DISTANCES: [Distance; 4] = [
+    Distance { name: "l2_distance", operator: "<->", of: |a, b| Metric::L2.distance(a, b) },
+    Distance { name: "cosine_distance", operator: "<=>", of: cosine },
+    Distance { name: "inner_product", operator: "inner_product", of: dot },
+    Distance { name: "negative_inner_product", operator: "<#>", of: |a, b| Metric::InnerProduct.distance(a, b) },
+];
+
+impl Distance {
+    /// The distance to one vector, as a function of the other vector that goes by `name`.
+    ///
+    /// # Errors
+    /// If `text` is not what [`packed`] gives.
+    pub(crate) fn to(self, text: &str, name: String) -> DfResult<Scalar> {
+        let numbers: Vec<f32> = unpacked(text)?.into_iter().map(|number| number as f32).collect();
+        let item = Arc::new(Field::new_list_field(DataType::Float32, false));
+        let values = shared(Float32Array::from(numbers.clone()));
+        let vector = FixedSizeListArray::try_new(item, numbers.len() as i32, values, None)?;
+        let vector = ColumnarValue::Scalar(ScalarValue::FixedSizeList(Arc::new(vector)));
+        let one = Signature::any(1, Volatility::Immutable);
+        let mut function = Scalar::new(name, one, DataType::Float64, move |args, _, rows| {
+            pairwise(self.operator, &[args[0].clone(), vector.clone()], rows, self.of)
+        });
+        function.near = Metric::named(self.name).map(|metric| (metric, numbers.into()));
+        Ok(function)
+    }
+}
+
+/// The function that makes a list of doubles of [`packed`] ones.
 pub(crate) const FLOATS: &str = "list_of_doubles";
 
 /// A vector that is handed in, as a text: planners copy and print every literal many times, and text is what that costs least for.
+/// Distances don't show it to the planner at all, see [`Distance::to`].
 pub(crate) fn packed(doubles: &[f64]) -> String {
     // The text is short where the numbers need no more than `float32` has.
     let (prefix, digits) =
@@ -75,7 +101,7 @@ fn unpacked(text: &str) -> DfResult<Vec<f64>> {
     found.ok_or_else(|| failed("a text is no vector: an array of numbers is one".to_owned()))
 }
 
-fn floats(arguments: &[ColumnarValue], rows: usize) -> DfResult<ColumnarValue> {
+fn unpack(arguments: &[ColumnarValue], rows: usize) -> DfResult<ColumnarValue> {
     let rows = rows_of(arguments, rows);
     let lists = array(&arguments[0], rows)?;
     let mut made = ListBuilder::new(Float64Builder::new());
@@ -190,11 +216,6 @@ impl Vectors {
                 return Ok(Self { values, length: length as usize, nulls, constant });
             }
             DataType::List(_) | DataType::LargeList(_) => (arrow::array::new_empty_array(&DataType::Float32), 0),
-            DataType::Utf8 if constant && lists.is_valid(0) => {
-                let numbers = unpacked(lists.as_string::<i32>().value(0))?.into_iter().map(|number| number as f32);
-                let values = Arc::new(Float32Array::from_iter_values(numbers));
-                return Ok(Self { length: values.len(), values, nulls: None, constant });
-            }
             DataType::Null => {
                 let nulls = Some(arrow::buffer::NullBuffer::new_null(lists.len()));
                 return Ok(Self {

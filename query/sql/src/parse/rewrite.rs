@@ -1,12 +1,17 @@
 //! What our SQL has beyond the standard, put in terms of what DataFusion plans.
 
-use datafusion::sql::sqlparser::{
-    ast::{
-        BinaryOperator, ExcludeSelectItem, Expr, Function, FunctionArg, FunctionArgExpr, FunctionArgumentList,
-        FunctionArguments, Ident, ObjectName, ObjectNamePart, Query, SelectItem, TableAlias, TableFactor, Value,
-        ValueWithSpan,
+use std::sync::Arc;
+
+use datafusion::{
+    logical_expr::ScalarUDF,
+    sql::sqlparser::{
+        ast::{
+            BinaryOperator, ExcludeSelectItem, Expr, Function, FunctionArg, FunctionArgExpr, FunctionArgumentList,
+            FunctionArguments, Ident, ObjectName, ObjectNamePart, Query, SelectItem, TableAlias, TableFactor, Value,
+            ValueWithSpan,
+        },
+        tokenizer::{Span, Token, TokenWithSpan},
     },
-    tokenizer::{Span, Token, TokenWithSpan},
 };
 
 use super::{
@@ -16,7 +21,10 @@ use super::{
 };
 use crate::{
     Result,
-    functions::vector::{DISTANCES, FLOATS},
+    functions::{
+        Scalar,
+        vector::{DISTANCES, FLOATS},
+    },
     scan::{ROW, ROW_ID},
 };
 
@@ -80,12 +88,18 @@ pub(crate) fn function(name: &str, arguments: Vec<Expr>) -> Expr {
     })
 }
 
-/// Operators on vectors and JSON become calls, and pinned tables keep their plain name as an alias.
-pub(crate) fn operators(query: &mut Query) -> Result<()> {
+/// Operators on vectors and JSON become calls, and pinned tables keep their plain name as an alias. Distances to vectors that
+/// were handed in become functions of this query, which are added to `functions`.
+pub(crate) fn operators(query: &mut Query, functions: &mut Vec<Arc<ScalarUDF>>) -> Result<()> {
     walk(query, &mut |part| {
         match part {
             Part::Table(factor) => alias(factor),
-            Part::Expr(expr) => call(expr),
+            Part::Expr(expr) => {
+                call(expr);
+                if let Some(function) = distance(expr, functions.len())? {
+                    functions.push(Arc::new(ScalarUDF::from(function)));
+                }
+            }
             Part::Enter(_) | Part::Leave(_) => {}
         }
         Ok(())
@@ -99,11 +113,6 @@ fn call(expr: &mut Expr) {
         let nothing = || Box::new(Expr::Value(Value::Null.into()));
         let arguments = vec![*std::mem::replace(left, nothing()), *std::mem::replace(right, nothing())];
         *expr = function(name, arguments);
-    }
-    if let Expr::Function(call) = expr
-        && DISTANCES.iter().any(|name| is_call(call, name))
-    {
-        packed(call);
     }
 }
 
@@ -134,18 +143,33 @@ fn call_of(op: &BinaryOperator) -> Option<&'static str> {
     })
 }
 
-/// Lets a distance take vectors that were handed in as they are: as lists, every pass of the planner would print them.
-fn packed(distance: &mut Function) {
-    let FunctionArguments::List(list) = &mut distance.args else { return };
-    for argument in &mut list.args {
-        if let FunctionArg::Unnamed(FunctionArgExpr::Expr(expr)) = argument
-            && let Expr::Function(call) = expr
-            && is_call(call, FLOATS)
-            && let FunctionArguments::List(inner) = &mut call.args
-            && let Some(FunctionArg::Unnamed(FunctionArgExpr::Expr(bytes))) = inner.args.pop()
-        {
-            *expr = bytes;
-        }
+/// Makes a distance to a vector that was handed in a call of a function that knows the vector: as an argument, every pass of
+/// the planner would copy and print it. Gives that function, which has `number` in its name.
+fn distance(expr: &mut Expr, number: usize) -> Result<Option<Scalar>> {
+    let Expr::Function(call) = expr else { return Ok(None) };
+    let Some(distance) = DISTANCES.into_iter().find(|distance| is_call(call, distance.name)) else { return Ok(None) };
+    let FunctionArguments::List(list) = &mut call.args else { return Ok(None) };
+    let [_, _] = list.args[..] else { return Ok(None) };
+    let Some((place, text)) =
+        list.args.iter().enumerate().find_map(|(place, argument)| Some((place, packed(argument)?)))
+    else {
+        return Ok(None);
+    };
+    let name = format!("{}_{number}", distance.name);
+    let made = distance.to(text, name.clone())?;
+    list.args.remove(place);
+    call.name = ObjectName::from(vec![Ident::new(name)]);
+    Ok(Some(made))
+}
+
+/// The text of a vector that was handed in.
+fn packed(argument: &FunctionArg) -> Option<&str> {
+    let FunctionArg::Unnamed(FunctionArgExpr::Expr(Expr::Function(call))) = argument else { return None };
+    let FunctionArguments::List(list) = &call.args else { return None };
+    let [FunctionArg::Unnamed(FunctionArgExpr::Expr(Expr::Value(text)))] = &list.args[..] else { return None };
+    match &text.value {
+        Value::SingleQuotedString(text) if is_call(call, FLOATS) => Some(text),
+        _ => None,
     }
 }
 

@@ -12,7 +12,7 @@ use tokio::sync::OnceCell;
 use super::{exec::Reader, plan::Scan, read::Left};
 use crate::{
     Result,
-    functions::{Metric, vector},
+    functions::{Metric, Scalar, vector},
     index::{Candidate, Vectors},
 };
 
@@ -46,18 +46,12 @@ impl Near {
     pub(crate) fn of(scan: &Scan, keys: &[PhysicalSortExpr]) -> Option<Self> {
         let [PhysicalSortExpr { expr, options }] = keys else { return None };
         let function = expr.downcast_ref::<ScalarFunctionExpr>().filter(|_| !options.descending)?;
-        let metric = Metric::named(function.name())?;
-        let (name, other) = match function.args() {
-            [a, b] => match (a.downcast_ref::<Column>(), b.downcast_ref::<Column>()) {
-                (Some(column), None) => (column.name(), b),
-                (None, Some(column)) => (column.name(), a),
-                _ => return None,
-            },
-            _ => return None,
-        };
+        let (metric, name, query) = asked(function)?;
         let column = scan.table.schema().column(name).ok()?;
         let index = scan.indexes.vectors.iter().find(|index| index.of.field == column.field)?;
-        let query = constant(other).filter(|query| query.len() == index.length)?;
+        if query.len() != index.length {
+            return None;
+        }
         // Few rows are left by what is known of chunks: to look at them is less work than to search.
         if scan.estimate.rows.saturating_mul(FEW) < scan.table.rows() {
             return None;
@@ -152,6 +146,23 @@ async fn passing(reader: &Reader, found: Vec<Candidate>, wanted: usize) -> Resul
     }
     kept.truncate(wanted);
     Ok(kept)
+}
+
+/// A distance between a column and a vector: its metric, the column's name and the vector.
+fn asked(function: &ScalarFunctionExpr) -> Option<(Metric, &str, Arc<[f32]>)> {
+    let column = |argument: &Arc<dyn PhysicalExpr>| Some(argument.downcast_ref::<Column>()?.name());
+    match function.args() {
+        [argument] => {
+            let (metric, query) = function.fun().inner().downcast_ref::<Scalar>()?.near.clone()?;
+            Some((metric, column(argument)?, query))
+        }
+        [a, b] => {
+            let metric = Metric::named(function.name())?;
+            let (name, other) = column(a).map(|name| (name, b)).or_else(|| Some((column(b)?, a)))?;
+            Some((metric, name, constant(other)?))
+        }
+        _ => None,
+    }
 }
 
 /// The vector that an expression without columns is.
