@@ -150,7 +150,9 @@ async fn passing(reader: &Reader, found: Vec<Candidate>, wanted: usize) -> Resul
 
 /// A distance between a column and a vector: its metric, the column's name and the vector.
 fn asked(function: &ScalarFunctionExpr) -> Option<(Metric, &str, Arc<[f32]>)> {
-    let column = |argument: &Arc<dyn PhysicalExpr>| Some(argument.downcast_ref::<Column>()?.name());
+    fn column(argument: &Arc<dyn PhysicalExpr>) -> Option<&str> {
+        Some(argument.downcast_ref::<Column>()?.name())
+    }
     match function.args() {
         [argument] => {
             let (metric, query) = function.fun().inner().downcast_ref::<Scalar>()?.near.clone()?;
