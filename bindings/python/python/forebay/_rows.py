@@ -263,7 +263,7 @@ class Rows:
         device_cache : int or str, optional
             Bytes of the device's memory (``"40GiB"``) that keep rows: what is there from the first epoch comes from there in the next.
         group_bytes : int or str, optional
-            Small batches come to the device together, up to so many bytes (16 MiB by default, 0 for each alone), and are views of one
+            Small batches come to the device together, up to so many bytes (32 MiB by default, 0 for each alone), and are views of one
             tensor each: what is kept of one keeps the memory of its group. Columns of free shape are never grouped. Once ``device_cache`` holds
             all rows, up to 16 batches and 4,096 rows come together, however large, and are copied up to 256 MiB at a time.
         out : dict of tensors, optional

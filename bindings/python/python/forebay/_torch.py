@@ -22,7 +22,7 @@ _OF_A_RANK = ("rank", "num_workers", "memory_budget", "host_cache", "device", "d
 
 
 #: What small batches are brought together to.
-_GROUP_BYTES = 16 << 20
+_GROUP_BYTES = 32 << 20
 
 #: What batches out of the device cache are copied together to, at most: what a call costs, the device copies 40 to 100 MiB in.
 _CACHED_BYTES = 256 << 20
