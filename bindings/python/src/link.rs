@@ -6,7 +6,10 @@ use forebay_loader::Error as LoaderError;
 use forebay_storage::{Entry, Options, Storage, Version};
 use forebay_versioning::{Error as VersionError, Lake, Table};
 use futures::{StreamExt as _, TryStreamExt as _, stream};
-use pyo3::{prelude::*, types::PyDict};
+use pyo3::{
+    prelude::*,
+    types::{PyBytes, PyDict},
+};
 
 use crate::{
     access::Access,
@@ -15,8 +18,8 @@ use crate::{
 };
 
 /// A value of a column of links: `forebay.Link`.
-#[pyclass(frozen, eq, hash, module = "forebay", name = "Link")]
-#[derive(PartialEq, Eq, Hash)]
+#[pyclass(frozen, eq, module = "forebay", name = "Link")]
+#[derive(PartialEq, Eq)]
 pub(crate) struct Link(Plain);
 
 impl Link {
@@ -54,6 +57,10 @@ impl Link {
         let link = Plain { url, size, part, etag, hash: hash.map(parse).transpose()? };
         link.encode()?;
         Ok(Self(link))
+    }
+
+    fn __hash__(&self, py: Python<'_>) -> Result<isize> {
+        Ok(PyBytes::new(py, &self.0.encode()?).hash()?)
     }
 
     /// Where the object is.
