@@ -5,7 +5,7 @@ use std::{collections::BTreeMap, sync::Arc, time::Duration};
 use forebay_versioning::Verify;
 
 use crate::{
-    Error, FaultPolicy, Result, Stage,
+    Error, FaultPolicy, Pixels, Result, Stage,
     finish::Finish,
     order::{Sampling, Shuffle, Tail},
 };
@@ -23,6 +23,11 @@ pub struct LoaderOptions {
     /// Columns of encoded images (JPEG, PNG, WebP) that are decoded, by name, and to what. Then they are columns of images of u8,
     /// `[height, width, channels]`, and may be finished.
     pub decode: BTreeMap<String, Pixels>,
+    /// Whether a JPEG that its finish makes smaller is decoded at the least of 1/8, 1/4 and 1/2 of its size that is as large as what
+    /// it, or the part that is taken, becomes; what is left is resized as always. That takes less time than to decode all of it,
+    /// and pixels are averages where they would be every second, fourth or eighth. Parts are those of the full size, but for
+    /// their edges, which fall on whole pixels of the smaller image. Without it the whole size is decoded first.
+    pub shrink_on_load: bool,
     /// What is done to columns of images on their way into a batch, by name.
     pub finishes: BTreeMap<String, Finish>,
     /// What batches go through before they are delivered, in this order.
@@ -67,31 +72,12 @@ pub struct LoaderOptions {
     pub stall_timeout: Duration,
 }
 
-/// What images are decoded to.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Pixels {
-    /// Red, green and blue.
-    Rgb,
-    /// Brightness.
-    Grey,
-}
-
-impl Pixels {
-    /// Numbers of a pixel.
-    #[must_use]
-    pub fn channels(self) -> u32 {
-        match self {
-            Self::Rgb => 3,
-            Self::Grey => 1,
-        }
-    }
-}
-
 impl Default for LoaderOptions {
     fn default() -> Self {
         Self {
             columns: None,
             decode: BTreeMap::new(),
+            shrink_on_load: true,
             finishes: BTreeMap::new(),
             stages: Vec::new(),
             batch_size: 1,

@@ -8,6 +8,7 @@ import shutil
 import time
 from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 from measure import median
@@ -17,6 +18,8 @@ from report import Report
 ROUNDS = 5
 #: Pixels to decode in each turn.
 PIXELS = 60_000_000
+#: The side of what they become where they are made small.
+SMALL = 96
 
 
 def photos() -> dict[str, list[bytes]]:
@@ -38,9 +41,11 @@ def _jpeg(picture: Image.Image) -> bytes:
 
 
 def measure(report: Report, folder: Path) -> None:
-    """Images for each second of processor time, one thread each, in turns."""
+    """Images for each second of processor time, one thread each, in turns: decoded beside libjpeg-turbo's own loop; and made small,
+    beside what that takes of whole images."""
     import forebay as fb
     import simplejpeg
+    from forebay import transforms as T
 
     for name, files in photos().items():
         pixels = sum(width * height for height, width, _, _ in map(simplejpeg.decode_jpeg_header, files))
@@ -50,7 +55,8 @@ def measure(report: Report, folder: Path) -> None:
         ds = fb.create(os.fspath(lake), {"photo": "bytes", "id": "int64"})
         ds.append({"photo": files * times, "id": np.arange(len(files) * times)})
         ds.commit("photos")
-        loader = ds.numpy(batch_size=16, decode={"photo": "RGB"}, columns=["photo"], num_workers=1)
+        options: dict[str, Any] = {"batch_size": 16, "decode": {"photo": "RGB"}, "columns": ["photo"], "num_workers": 1}
+        loader = ds.numpy(**options)
 
         def ours() -> int:
             return sum(int(batch["photo"].offsets[-1]) for batch in loader)
@@ -58,14 +64,25 @@ def measure(report: Report, folder: Path) -> None:
         def theirs() -> int:
             return sum(simplejpeg.decode_jpeg(file, "RGB").nbytes for file in files * times)
 
-        rounds = [(_seconds(ours, pixels * times), _seconds(theirs, pixels * times)) for _ in range(ROUNDS)]
-        rates = [pixels * times / 1e6 / median([line[side] for line in rounds]) for side in (0, 1)]
+        rates = _rates(pixels * times, 3 * pixels * times, ours, theirs)
         report.rate(f"JPEG, {name}", rates[0], "MP/core s", rates[1], bar=0.95)
+        small = 3 * SMALL * SMALL
+        chain = {"photo": [T.RandomResizedCrop(SMALL)]}
+        shrunk, whole = (ds.numpy(transforms=chain, shrink_on_load=shrink, **options) for shrink in (True, False))
+        made = [lambda loader=loader: sum(batch["photo"].nbytes for batch in loader) for loader in (shrunk, whole)]
+        rates = _rates(pixels * times, small * len(files) * times, *made)
+        report.rate(f"JPEG, {name}, a random part of them to {SMALL} x {SMALL}", rates[0], "MP/core s", rates[1])
         shutil.rmtree(lake)
 
 
-def _seconds(work: Callable[[], int], pixels: int) -> float:
+def _rates(pixels: int, total: int, ours: Callable[[], int], theirs: Callable[[], int]) -> list[float]:
+    """Megapixels for each second of processor time, the medians of turns."""
+    rounds = [(_seconds(ours, total), _seconds(theirs, total)) for _ in range(ROUNDS)]
+    return [pixels / 1e6 / median([line[side] for line in rounds]) for side in (0, 1)]
+
+
+def _seconds(work: Callable[[], int], total: int) -> float:
     start = time.process_time()
-    if work() != 3 * pixels:
-        raise AssertionError("not every pixel was decoded")
+    if work() != total:
+        raise AssertionError("not every pixel was made")
     return time.process_time() - start

@@ -9,6 +9,7 @@ mod demo;
 mod elf;
 mod fuzz;
 mod gpu;
+mod nasm;
 mod plain;
 mod repo;
 mod server;
@@ -43,14 +44,19 @@ enum Task {
 
 fn main() -> ExitCode {
     let task = Task::parse();
-    let done = repo::Repo::find().and_then(|repo| match task {
-        Task::Demo(args) => demo::run(&repo, &args),
-        Task::Test(args) => test::run(&repo, &args),
-        Task::Bench(args) => bench::run(&repo, &args),
-        Task::Codegen(args) => codegen::run(&repo, &args),
-        Task::Tidy => tidy::run(&repo),
-        Task::Wheel(args) => wheel::run(&repo, &args),
-        Task::Plain(args) => plain::run(&args),
+    let done = repo::Repo::find().and_then(|repo| {
+        if matches!(task, Task::Demo(_) | Task::Test(_) | Task::Bench(_) | Task::Wheel(_)) {
+            nasm::ensure(&repo)?;
+        }
+        match task {
+            Task::Demo(args) => demo::run(&repo, &args),
+            Task::Test(args) => test::run(&repo, &args),
+            Task::Bench(args) => bench::run(&repo, &args),
+            Task::Codegen(args) => codegen::run(&repo, &args),
+            Task::Tidy => tidy::run(&repo),
+            Task::Wheel(args) => wheel::run(&repo, &args),
+            Task::Plain(args) => plain::run(&args),
+        }
     });
     done.unwrap_or_else(|error| {
         eprintln!("error: {error:#}");

@@ -21,8 +21,7 @@ use fast_image_resize::{
     FilterType, PixelType, ResizeAlg, ResizeOptions, Resizer,
     images::{Image, ImageRef},
 };
-use zune_core::{bytestream::ZCursor, colorspace::ColorSpace, options::DecoderOptions};
-use zune_jpeg::JpegDecoder;
+use forebay_jpeg::{Jpeg, Part};
 
 type Failure = Box<dyn std::error::Error + Send + Sync>;
 
@@ -112,11 +111,12 @@ struct Pixels {
 
 fn decode(path: &Path) -> Result<Pixels, Failure> {
     let bytes = std::fs::read(path)?;
-    let options = DecoderOptions::new_fast().jpeg_set_out_colorspace(ColorSpace::RGB);
-    let mut decoder = JpegDecoder::new_with_options(ZCursor::new(&bytes[..]), options);
-    let rgb = decoder.decode().map_err(|error| error.to_string())?;
-    let info = decoder.info().ok_or("no header")?;
-    Ok(Pixels { width: u32::from(info.width), height: u32::from(info.height), rgb })
+    let jpeg = Jpeg::open(&bytes)?;
+    let [height, width] = jpeg.size();
+    let whole = Part::whole([height, width], 1);
+    let mut rgb = vec![0; whole.bytes(forebay_jpeg::Pixels::Rgb)];
+    jpeg.decode(forebay_jpeg::Pixels::Rgb, &whole, &mut rgb, whole.row_bytes(forebay_jpeg::Pixels::Rgb))?;
+    Ok(Pixels { width, height, rgb })
 }
 
 fn resize(image: &Pixels) -> Result<(), Failure> {

@@ -203,7 +203,7 @@ fn tail(name: &str) -> Result<Tail> {
 #[pymethods]
 impl Loader {
     #[new]
-    #[pyo3(signature = (sources, *, columns, batch_size, shuffle, seed, rank, world_size, tail, transforms, verify, on_fault, decode, mix=None, sampling=None, sample_seeds=false, sample_index=false, max_faults=None, max_fault_rate=None, stall_timeout=None, num_workers=None, prefetch_factor=None, memory_budget=None, host_cache=None, device=None, device_cache=None, copied=false, group_bytes=0))]
+    #[pyo3(signature = (sources, *, columns, batch_size, shuffle, seed, rank, world_size, tail, transforms, verify, on_fault, decode, shrink_on_load=true, mix=None, sampling=None, sample_seeds=false, sample_index=false, max_faults=None, max_fault_rate=None, stall_timeout=None, num_workers=None, prefetch_factor=None, memory_budget=None, host_cache=None, device=None, device_cache=None, copied=false, group_bytes=0))]
     #[allow(clippy::too_many_arguments, reason = "they are Python's keyword arguments")]
     fn new(
         py: Python<'_>,
@@ -219,6 +219,7 @@ impl Loader {
         verify: &str,
         on_fault: &str,
         decode: Vec<(String, String)>,
+        shrink_on_load: bool,
         mix: Option<PlainMix>,
         sampling: Option<PlainSampling>,
         sample_seeds: bool,
@@ -246,6 +247,7 @@ impl Loader {
             tail: self::tail(tail)?,
             verify: self::verify(verify)?,
             decode: decode.into_iter().map(|(column, mode)| Ok((column, pixels(&mode)?))).collect::<Result<_>>()?,
+            shrink_on_load,
             sampling: sampling.map(|(weights, replacement, rows)| Sampling {
                 weights: weights.into(),
                 replacement,

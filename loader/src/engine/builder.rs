@@ -19,7 +19,7 @@ use super::{
 use crate::{
     Batch, Error, Fault, Result,
     device::{ArenaRegion, ColumnPlan, Finishing, GatherPlan, Gathered, MappedColumn, PlanLayout, Region, Source},
-    finish::Prepared,
+    finish::{Prepared, Window},
     stats::Stage,
 };
 
@@ -93,6 +93,8 @@ pub(crate) struct Held {
     pub(crate) length: usize,
     pub(crate) shape: Vec<u32>,
     pub(crate) valid: bool,
+    /// The part of it that is taken, if that is known already: it was decoded for it alone.
+    pub(crate) window: Option<Window>,
 }
 
 /// Builds batches. Several builders of an epoch take turns: each builds its batch beside the others and hands it over
@@ -137,7 +139,7 @@ impl From<Failure> for Cause {
 }
 
 impl Cause {
-    fn into_error(self) -> Error {
+    pub(super) fn into_error(self) -> Error {
         match self {
             Self::Error(error) => error,
             Self::Request(failure) => failure.into_error(),
@@ -295,16 +297,22 @@ impl Builder {
         let mut plan = GatherPlan { rows, columns: Vec::with_capacity(planned.columns.len()) };
         for (number, (column, places)) in self.job.columns.iter().zip(&planned.columns).enumerate() {
             let mut column_plan = self.column_plan(column, places)?;
-            self.add_finishing(number, &planned.positions, &mut column_plan)?;
+            self.add_finishing(number, &planned.positions, &places.rows, &mut column_plan)?;
             plan.columns.push(column_plan);
         }
         Ok(plan)
     }
 
-    /// What is done to the rows of a column, if anything is.
-    pub(super) fn add_finishing(&self, column: usize, positions: &[u64], plan: &mut ColumnPlan) -> Result<(), Cause> {
+    /// What is done to the rows of a column, if anything is. `places` may be left out if none of them is held.
+    pub(super) fn add_finishing(
+        &self,
+        column: usize,
+        positions: &[u64],
+        places: &[Place],
+        plan: &mut ColumnPlan,
+    ) -> Result<(), Cause> {
         if let Some(finish) = &self.job.columns[column].finish {
-            let finishing = self.finishing(finish, positions, &plan.layout);
+            let finishing = self.finishing(finish, positions, places, &plan.layout);
             plan.finishing = Some(finishing.map_err(|(row, error)| Cause::Row { row, column, error })?);
         }
         Ok(())
@@ -408,9 +416,13 @@ impl Builder {
         &self,
         finish: &Arc<Prepared>,
         positions: &[u64],
+        places: &[Place],
         layout: &PlanLayout,
     ) -> Result<Finishing, (usize, Error)> {
         let window = |(row, position): (usize, &u64)| {
+            if let Some(Place::Held(Held { window: Some(window), .. })) = places.get(row) {
+                return Ok(*window);
+            }
             let size = match (finish.size(), layout) {
                 (Some(size), _) => size,
                 (None, PlanLayout::Ragged { shapes, .. }) => {

@@ -111,7 +111,7 @@ impl Builder {
                 validity: None,
                 finishing: None,
             };
-            self.add_finishing(number, &positions, &mut plan)?;
+            self.add_finishing(number, &positions, &[], &mut plan)?;
             columns.push(plan);
         }
         let mask = if job.masks() { vec![true; rows.len()] } else { Vec::new() };

@@ -8,8 +8,14 @@ use forebay_versioning::{Selection, Verify};
 use super::{
     JobColumn,
     builder::{Builder, Cause, Held, Place, Planned},
+    pixels::Wrong,
 };
-use crate::{Error, Fault, OnFault, Remedy, Result, RowsOf, device::ArenaRegion, finish, order::Key};
+use crate::{
+    Error, Fault, OnFault, Remedy, Result, RowsOf,
+    device::{ArenaBuffer, ArenaRegion},
+    finish,
+    order::Key,
+};
 
 /// How many rows are tried in the place of one at fault.
 const CANDIDATES: u64 = 16;
@@ -117,7 +123,7 @@ impl Builder {
         for candidate in 0..CANDIDATES {
             let drawn = Key::new("forebay 2026 substitutes", &[seed, candidate]).drawn();
             let row = selection.row(drawn % selection.len()).map_err(Error::from)?;
-            match self.hold(selection, row) {
+            match self.hold(selection, row, position) {
                 Ok(held) => return Ok((row, held)),
                 Err(error) if error.is_of_row() => {}
                 Err(error) => return Err(error.into()),
@@ -129,8 +135,8 @@ impl Builder {
         Err(Error::Device { reason }.into())
     }
 
-    /// Reads all columns of a row, here and now.
-    fn hold(&self, selection: &Selection, row: u64) -> Result<Vec<Held>> {
+    /// Reads all columns of a row, here and now, for a position of the epoch.
+    fn hold(&self, selection: &Selection, row: u64, position: u64) -> Result<Vec<Held>> {
         let runtime = forebay_storage::runtime()?;
         let table = selection.table();
         self.job
@@ -143,22 +149,21 @@ impl Builder {
                     let read = read.map_err(|error| Error::Link { column: name(), row, source: Box::new(error) })?;
                     let bytes = read.as_deref().unwrap_or_default();
                     let region = self.buffer(bytes.len(), |buffer| buffer.copy_from_slice(bytes))?;
-                    Held { region, length: bytes.len(), shape: Vec::new(), valid: read.is_some() }
+                    Held { region, length: bytes.len(), shape: Vec::new(), valid: read.is_some(), window: None }
                 } else {
                     self.held(column, runtime.block_on(table.take(&column.name, &[row]))?)?
                 };
-                if let Some(pixels) = column.pixels
-                    && held.valid
-                {
+                if column.pixels.is_some() && held.valid {
                     let bytes = held.region.buffer().bytes();
-                    let decoded = self.pixels(bytes, pixels).map_err(|error| match error {
-                        Ok(reason) => Error::Decode { column: column.name.to_string(), reason },
-                        Err(error) => error,
+                    let decoded = self.pixels(bytes, column, position).map_err(|wrong| match wrong {
+                        Wrong::Image(reason) => Error::Decode { column: column.name.to_string(), reason },
+                        Wrong::Other(cause) => cause.into_error(),
                     });
                     held = decoded?;
                 }
                 if let Some(finish) = &column.finish
                     && finish.size().is_none()
+                    && held.window.is_none()
                 {
                     finish.window(0, finish.size_of(&held.shape))?;
                 }
@@ -174,7 +179,7 @@ impl Builder {
             OwnedValues::Ragged { shapes, bytes, .. } => (bytes, shapes),
         };
         let region = self.buffer(bytes.len(), |buffer| buffer.copy_from_slice(&bytes))?;
-        Ok(Held { region, length: bytes.len(), shape, valid })
+        Ok(Held { region, length: bytes.len(), shape, valid, window: None })
     }
 
     /// A masked row of a column; `None` if it has no bytes.
@@ -201,7 +206,12 @@ impl Builder {
     pub(super) fn buffer(&self, length: usize, fill: impl FnOnce(&mut [u8])) -> Result<Arc<ArenaRegion>> {
         let mut buffer = self.job.device.arena(length)?;
         fill(buffer.bytes_mut());
-        let _reservation = self.shared.ledger.overdraw(length as u64);
-        Ok(Arc::new(ArenaRegion { buffer, _reservation }))
+        Ok(self.region(buffer))
+    }
+
+    /// A buffer, accounted for.
+    pub(super) fn region(&self, buffer: Box<dyn ArenaBuffer>) -> Arc<ArenaRegion> {
+        let _reservation = self.shared.ledger.overdraw(buffer.bytes().len() as u64);
+        Arc::new(ArenaRegion { buffer, _reservation })
     }
 }

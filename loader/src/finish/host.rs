@@ -78,7 +78,7 @@ pub(super) fn run(prepared: &Prepared, row: &[u8], window: &Window, out: &mut [u
 
 /// Where pixel `x` of what is resized falls in a part of `length` pixels: the pixel before, the one after, and how far between
 /// them in 1/256, rounded down. Centres fall on centres. Or the pixel that its centre falls on.
-fn place(x: u32, step: u64, length: u32, nearest: bool) -> (u32, u32, u32) {
+pub(super) fn place(x: u32, step: u64, length: u32, nearest: bool) -> (u32, u32, u32) {
     let centre = u64::from(x) * step + step / 2;
     if nearest {
         let before = ((centre >> 32) as u32).min(length - 1);

@@ -14,12 +14,17 @@
 //! What is random about a sample is drawn from one seed, a hash of the loader's seed, the epoch and the sample's position in
 //! it. So it depends neither on the batch nor on the rank, the device or where an epoch was taken up again; and the columns of
 //! one sample share it, so that an image and its mask are cropped alike.
+//!
+//! A JPEG that becomes smaller is decoded at a half, a quarter or an eighth, and only the part that is taken, unless
+//! [`LoaderOptions::shrink_on_load`](crate::LoaderOptions::shrink_on_load) says otherwise; windows are drawn for its full size.
 
 mod host;
+mod needed;
 mod prepare;
 mod window;
 
 pub use host::Scratch;
+pub(crate) use needed::Needed;
 pub use prepare::Prepared;
 pub use window::Window;
 

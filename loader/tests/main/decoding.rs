@@ -3,9 +3,10 @@
 use std::io::Cursor;
 
 use forebay_format::{DType, Dim};
+use forebay_jpeg::{Jpeg, Part};
 use forebay_loader::{
-    BatchValues, Error, FaultPolicy, Loader, LoaderOptions, OnFault, Pixels, Remedy, Shuffle,
-    finish::{Finish, Number, Resize},
+    BatchValues, Batches, Error, FaultPolicy, Loader, LoaderOptions, OnFault, Pixels, Remedy, Shuffle,
+    finish::{Crop, Finish, Number, Resize, Scratch},
 };
 use forebay_storage::Storage;
 use forebay_versioning::Selection;
@@ -120,4 +121,113 @@ fn a_bad_image_ends_the_epoch_and_what_is_no_column_of_images_is_refused() {
     let options = LoaderOptions { decode, ..LoaderOptions::default() };
     let refused = Loader::new(Selection::all(table(storage)), options, host(1)).unwrap_err();
     assert!(matches!(refused, Error::Option { option: "decode", .. }), "{refused}");
+}
+
+/// A JPEG of a smooth picture, whose stored form some readers see turned.
+fn jpeg(row: usize) -> Vec<u8> {
+    let (width, height) = (60 + row as u32 * 7 % 90, 150 - row as u32 * 11 % 80);
+    let pixels: Vec<u8> = (0..height * width)
+        .flat_map(|at| [at % width + row as u32, at / width, at % width / 2 + at / width / 2].map(|value| value as u8))
+        .collect();
+    let mut bytes = Vec::new();
+    let mut encoder = jpeg_encoder::Encoder::new(&mut bytes, 90);
+    if row % 5 == 4 {
+        let exif = b"MM\0\x2a\0\0\0\x08\0\x01\x01\x12\0\x03\0\0\0\x01\0\x06\0\0\0\0\0\0";
+        encoder.add_exif_metadata(exif).unwrap();
+    }
+    encoder.encode(&pixels, width as u16, height as u16, jpeg_encoder::ColorType::Rgb).unwrap();
+    bytes
+}
+
+/// What becomes of a JPEG by a finish, in the plainest way: shrunk and decoded whole, turned, and finished.
+fn finished(bytes: &[u8], finish: &Finish, seed: u64, shrink: bool) -> Vec<u8> {
+    let jpeg = Jpeg::open(bytes).unwrap();
+    let turned = jpeg.exif().is_some();
+    let [height, width] = jpeg.size();
+    let size = if turned { [width, height] } else { [height, width] };
+    let mut column = column("photo", DType::U8, &[Dim::Free, Dim::Free, Dim::Fixed(3)]);
+    column.kind.metadata.insert("layout".to_owned(), "HWC".to_owned());
+    let prepared = finish.prepare(&column).unwrap();
+    let mut window = prepared.window(seed, size).unwrap();
+    let becomes = [0, 1].map(|axis| (u64::from(window.part[axis]) << 32).div_ceil(window.step[axis]) as u32);
+    let fits = |by: &u32| (0..2).all(|axis| window.part[axis] >= by * becomes[axis]);
+    let by = if shrink { [8, 4, 2].into_iter().find(fits).unwrap_or(1) } else { 1 };
+    for axis in 0..2 {
+        let small = size[axis].div_ceil(by);
+        let edge = |at: u32| if at == size[axis] { small } else { (f64::from(at) / f64::from(by)).round() as u32 };
+        let end = edge(window.corner[axis] + window.part[axis]);
+        window.corner[axis] = edge(window.corner[axis]);
+        (window.size[axis], window.part[axis]) = (small, end - window.corner[axis]);
+        window.step[axis] = (u64::from(window.part[axis]) << 32).div_ceil(u64::from(becomes[axis]));
+    }
+    let part = Part::whole([height, width], by);
+    let mut pixels = vec![0; part.bytes(Pixels::Rgb)];
+    jpeg.decode(Pixels::Rgb, &part, &mut pixels, part.row_bytes(Pixels::Rgb)).unwrap();
+    if turned {
+        let image = RgbImage::from_raw(part.columns.end, part.rows.end, pixels).unwrap();
+        pixels = image::imageops::rotate90(&image).into_raw();
+    }
+    let mut out = vec![0; prepared.out_row_bytes()];
+    prepared.run(&pixels, &window, &mut out, &mut Scratch::default()).unwrap();
+    out
+}
+
+#[test]
+fn jpegs_are_decoded_as_far_as_their_finish_needs_and_alike_on_any_ranks_and_after_a_resume() {
+    let rows = 60;
+    let mut model = Model::random(vec![column("photo", DType::Bytes, &[])], rows, 1);
+    for row in 0..rows {
+        model.cells[0][row] = Cell { bytes: jpeg(row), shape: Vec::new(), valid: true };
+    }
+    let storage = memory();
+    model.write(storage.clone(), 2);
+    let (area, ratio) = ((0.1, 1.0), (0.5, 2.0));
+    let resizes = [
+        (Resize::RandomPart { height: 24, width: 16, area, ratio }, None),
+        (Resize::Shorter(30), Some(Crop::Random { height: 20, width: 26 })),
+        (Resize::Shorter(30), Some(Crop::Centre { height: 26, width: 20 })),
+        (Resize::To { height: 9, width: 11 }, None),
+    ];
+    for (resize, crop) in resizes {
+        for shrink_on_load in [false, true] {
+            let finish = Finish { number: Number::U8, resize: Some(resize), crop, mirror: 0.5, ..Finish::default() };
+            let finishes = [("photo".to_owned(), finish.clone())].into();
+            let options = LoaderOptions { finishes, shrink_on_load, seed: 9, epoch: 2, ..options(OnFault::Fail) };
+            let make = |rank, world, batch_size| {
+                loader(storage.clone(), LoaderOptions { rank, world, batch_size, ..options.clone() })
+            };
+            let mut seen = 0;
+            let mut check = |loader: &Loader, batches: Batches| {
+                let order = loader.order(2);
+                for batch in batches {
+                    let batch = batch.unwrap();
+                    let BatchValues::Fixed { shape, buffer } = &batch.columns[0].values else { panic!("ragged") };
+                    let bytes = shape[1..].iter().product::<usize>();
+                    for (place, (position, row)) in batch.positions.iter().zip(&batch.rows).enumerate() {
+                        let wanted = finished(
+                            &model.cells[0][*row as usize].bytes,
+                            &finish,
+                            order.sample_seed(*position),
+                            shrink_on_load,
+                        );
+                        let found = &buffer.host().unwrap()[place * bytes..(place + 1) * bytes];
+                        assert!(found == wanted, "row {row} by {resize:?}, {crop:?}, shrunk {shrink_on_load}");
+                        seen += 1;
+                    }
+                }
+            };
+            for rank in 0..3 {
+                let loader = make(rank, 3, 7);
+                check(&loader, loader.iter().unwrap());
+            }
+            let first = make(0, 1, 13);
+            let mut batches = first.iter().unwrap();
+            batches.next().unwrap().unwrap();
+            let (epoch, position) = batches.progress();
+            let resumed = make(0, 1, 5);
+            resumed.resume(&first.state(epoch, position)).unwrap();
+            check(&resumed, resumed.iter().unwrap());
+            assert_eq!(seen, 2 * rows - 13);
+        }
+    }
 }

@@ -15,15 +15,20 @@ const MAY_KNOW: &[(&str, &[&str])] = &[
     ("forebay-query", &["forebay-format", "forebay-storage", "forebay-versioning"]),
     ("forebay-sql", &["forebay-format", "forebay-storage", "forebay-versioning"]),
     ("forebay-sql-python", &["forebay-format", "forebay-storage", "forebay-versioning", "forebay-sql"]),
-    ("forebay-loader", &["forebay-format", "forebay-storage", "forebay-versioning"]),
-    ("forebay-gpu", &["forebay-format", "forebay-storage", "forebay-versioning", "forebay-loader"]),
-    ("forebay-cli", &["forebay-format", "forebay-storage", "forebay-versioning", "forebay-loader", "forebay-query"]),
+    ("forebay-jpeg", &[]),
+    ("forebay-loader", &["forebay-format", "forebay-storage", "forebay-versioning", "forebay-jpeg"]),
+    ("forebay-gpu", &["forebay-format", "forebay-storage", "forebay-versioning", "forebay-jpeg", "forebay-loader"]),
+    (
+        "forebay-cli",
+        &["forebay-format", "forebay-storage", "forebay-versioning", "forebay-jpeg", "forebay-loader", "forebay-query"],
+    ),
     (
         "forebay-python",
         &[
             "forebay-format",
             "forebay-storage",
             "forebay-versioning",
+            "forebay-jpeg",
             "forebay-loader",
             "forebay-query",
             "forebay-gpu",

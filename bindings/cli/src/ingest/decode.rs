@@ -1,18 +1,16 @@
 //! From an image's bytes to RGB pixels.
 //!
-//! JPEG goes to the decoder directly, which then is strict about the picture and lenient about what surrounds it; all
-//! other formats go through the `image` crate.
+//! JPEG goes to `forebay-jpeg`, which is strict about the picture and lenient about what surrounds it; all other formats go
+//! through the `image` crate.
 
 use std::{
     io::Cursor,
     panic::{AssertUnwindSafe, catch_unwind},
 };
 
+use forebay_jpeg::{Jpeg, Part, Pixels};
 use image::{DynamicImage, ImageDecoder, ImageFormat, ImageReader, Limits, metadata::Orientation};
-use zune_core::{bytestream::ZCursor, colorspace::ColorSpace, options::DecoderOptions};
-use zune_jpeg::JpegDecoder;
 
-use super::jpeg;
 use crate::{Error, Result};
 
 /// An image's pixels.
@@ -54,7 +52,7 @@ pub(crate) fn format(bytes: &[u8]) -> Option<ImageFormat> {
 /// If the bytes are no image of a known format, are cut short or damaged, or hold more than [`MAX_PIXELS`].
 pub(crate) fn decode(bytes: &[u8], memory: Vec<u8>) -> Result<Decoded> {
     match known(bytes)? {
-        ImageFormat::Jpeg => guarded(|| decode_jpeg(bytes, memory)),
+        ImageFormat::Jpeg => decode_jpeg(bytes, memory),
         format => guarded(|| decode_other(bytes, format)),
     }
 }
@@ -65,6 +63,12 @@ pub(crate) fn decode(bytes: &[u8], memory: Vec<u8>) -> Result<Decoded> {
 /// As [`decode`], as far as the header shows it.
 pub(crate) fn header(bytes: &[u8]) -> Result<Header> {
     let format = known(bytes)?;
+    if format == ImageFormat::Jpeg {
+        let jpeg = Jpeg::open(bytes).map_err(bad_jpeg)?;
+        let [height, width] = jpeg.size();
+        check_size(width, height)?;
+        return Ok(Header { format, shape: [height, width, jpeg.channels()] });
+    }
     guarded(|| {
         let decoder = ImageReader::with_format(Cursor::new(bytes), format).into_decoder().map_err(damaged)?;
         let (width, height) = decoder.dimensions();
@@ -78,26 +82,21 @@ fn known(bytes: &[u8]) -> Result<ImageFormat> {
 }
 
 fn decode_jpeg(bytes: &[u8], mut rgb: Vec<u8>) -> Result<Decoded> {
-    if !jpeg::is_complete(bytes) {
-        return Err(Error::Truncated);
-    }
-    let options = DecoderOptions::new_fast()
-        .set_max_width(usize::from(u16::MAX))
-        .set_max_height(usize::from(u16::MAX))
-        .jpeg_set_out_colorspace(ColorSpace::RGB);
-    let mut decoder = JpegDecoder::new_with_options(ZCursor::new(bytes), options.set_strict_mode(false));
-    decoder.decode_headers().map_err(damaged)?;
-    let info = decoder.info().ok_or_else(|| damaged("it has no header"))?;
-    let (width, height) = (u32::from(info.width), u32::from(info.height));
+    let jpeg = Jpeg::open(bytes).map_err(bad_jpeg)?;
+    let [height, width] = jpeg.size();
     check_size(width, height)?;
-    let orientation = decoder.exif().and_then(|exif| Orientation::from_exif_chunk(exif));
-    // Harmless surplus between headers was let pass; damage to the picture isn't.
-    decoder.set_options(options.set_strict_mode(true));
-    // Emptied first: what a decoder might leave out must not show the picture before.
-    rgb.clear();
-    rgb.resize(3 * width as usize * height as usize, 0);
-    decoder.decode_into(&mut rgb).map_err(damaged)?;
-    Ok(Decoded { width, height, rgb, orientation: orientation.unwrap_or(Orientation::NoTransforms) })
+    let orientation = jpeg.exif().and_then(Orientation::from_exif_chunk).unwrap_or(Orientation::NoTransforms);
+    let whole = Part::whole([height, width], 1);
+    rgb.resize(whole.bytes(Pixels::Rgb), 0);
+    jpeg.decode(Pixels::Rgb, &whole, &mut rgb, whole.row_bytes(Pixels::Rgb)).map_err(bad_jpeg)?;
+    Ok(Decoded { width, height, rgb, orientation })
+}
+
+fn bad_jpeg(error: forebay_jpeg::Error) -> Error {
+    match error {
+        forebay_jpeg::Error::Truncated => Error::Truncated,
+        error => damaged(error),
+    }
 }
 
 fn decode_other(bytes: &[u8], format: ImageFormat) -> Result<Decoded> {

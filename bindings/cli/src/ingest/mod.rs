@@ -1,7 +1,6 @@
 //! A folder of images on its way into a table.
 
 mod decode;
-mod jpeg;
 pub(crate) mod linked;
 mod pipeline;
 mod rows;

@@ -1,9 +1,11 @@
 //! Images made for the tests, and a plain implementation of what the command does with them.
 
 use image::{
-    DynamicImage, ImageEncoder as _, ImageFormat, Rgb, RgbImage,
-    codecs::{jpeg::JpegEncoder, png::PngEncoder, webp::WebPEncoder},
+    DynamicImage, GrayImage, ImageBuffer, ImageEncoder as _, ImageFormat, Pixel, Rgb, RgbImage,
+    codecs::{png::PngEncoder, webp::WebPEncoder},
 };
+use jpeg_encoder::{ColorType, Encoder, SamplingFactor};
+use zune_jpeg::{JpegDecoder, zune_core::bytestream::ZCursor};
 
 /// A smooth picture with detail: no two seeds give the same.
 pub(crate) fn picture(width: u32, height: u32, seed: u32) -> RgbImage {
@@ -30,9 +32,41 @@ pub(crate) fn png(image: &RgbImage) -> Vec<u8> {
 
 /// The bytes of a JPEG of these pixels.
 pub(crate) fn jpeg(image: &RgbImage) -> Vec<u8> {
+    jpeg_with(image, ColorType::Rgb, None)
+}
+
+/// The bytes of a grey JPEG of these pixels.
+pub(crate) fn grey_jpeg(image: &GrayImage) -> Vec<u8> {
+    jpeg_with(image, ColorType::Luma, None)
+}
+
+fn jpeg_with<P>(image: &ImageBuffer<P, Vec<u8>>, color: ColorType, exif: Option<&[u8]>) -> Vec<u8>
+where
+    P: Pixel<Subpixel = u8>,
+{
     let mut bytes = Vec::new();
-    image.write_with_encoder(JpegEncoder::new_with_quality(&mut bytes, 90)).unwrap();
+    let mut encoder = Encoder::new(&mut bytes, 90);
+    encoder.set_sampling_factor(SamplingFactor::R_4_4_4);
+    if let Some(exif) = exif {
+        encoder.add_exif_metadata(exif).unwrap();
+    }
+    encoder.encode(image.as_raw(), image.width() as u16, image.height() as u16, color).unwrap();
     bytes
+}
+
+/// What another decoder makes of a file.
+pub(crate) fn seen(bytes: &[u8]) -> RgbImage {
+    if image::guess_format(bytes).unwrap() != ImageFormat::Jpeg {
+        return image::load_from_memory(bytes).unwrap().into_rgb8();
+    }
+    let mut decoder = JpegDecoder::new(ZCursor::new(bytes));
+    let pixels = decoder.decode().unwrap();
+    let (width, height) = decoder.dimensions().unwrap();
+    let (width, height) = (width as u32, height as u32);
+    match GrayImage::from_raw(width, height, pixels.clone()) {
+        Some(grey) if pixels.len() == (width * height) as usize => DynamicImage::from(grey).into_rgb8(),
+        _ => RgbImage::from_raw(width, height, pixels).unwrap(),
+    }
 }
 
 /// The bytes of a file of these pixels whose EXIF block says how it is to be turned.
@@ -43,11 +77,7 @@ pub(crate) fn turned(image: &RgbImage, format: ImageFormat, orientation: u8) -> 
     let (width, height) = image.dimensions();
     let color = image::ExtendedColorType::Rgb8;
     match format {
-        ImageFormat::Jpeg => {
-            let mut encoder = JpegEncoder::new_with_quality(&mut bytes, 90);
-            encoder.set_exif_metadata(exif).unwrap();
-            encoder.write_image(image, width, height, color).unwrap();
-        }
+        ImageFormat::Jpeg => return jpeg_with(image, ColorType::Rgb, Some(&exif)),
         ImageFormat::Png => {
             let mut encoder = PngEncoder::new(&mut bytes);
             encoder.set_exif_metadata(exif).unwrap();

@@ -3,7 +3,7 @@
 use image::{DynamicImage, ImageFormat, imageops};
 
 use crate::{
-    images::{assert_close, encode, expected, jpeg, picture, png, turned},
+    images::{assert_close, encode, expected, grey_jpeg, jpeg, picture, png, seen, turned},
     support::{Bench, fixed, texts},
 };
 
@@ -52,10 +52,9 @@ fn lossless_formats_agree_with_each_other() {
 }
 
 #[test]
-fn a_jpeg_is_decoded_as_by_the_image_crate() {
+fn a_jpeg_is_decoded_as_by_another_decoder() {
     let bytes = jpeg(&picture(120, 90, 4));
-    let image = image::load_from_memory(&bytes).unwrap().into_rgb8();
-    assert_close(&stored("x.jpg", &bytes, &SIZES), &expected(&image, 48, 40), 1, "jpeg");
+    assert_close(&stored("x.jpg", &bytes, &SIZES), &expected(&seen(&bytes), 48, 40), 1, "jpeg");
 }
 
 #[test]
@@ -81,10 +80,8 @@ fn grey_alpha_and_16_bits_become_rgb() {
 
 #[test]
 fn a_grey_jpeg_becomes_rgb() {
-    let grey = DynamicImage::ImageRgb8(picture(70, 50, 6)).into_luma8();
-    let bytes = encode(&DynamicImage::ImageLuma8(grey), ImageFormat::Jpeg);
-    let seen = image::load_from_memory(&bytes).unwrap().into_rgb8();
-    assert_close(&stored("x.jpg", &bytes, &SIZES), &expected(&seen, 48, 40), 1, "grey jpeg");
+    let bytes = grey_jpeg(&DynamicImage::ImageRgb8(picture(70, 50, 6)).into_luma8());
+    assert_close(&stored("x.jpg", &bytes, &SIZES), &expected(&seen(&bytes), 48, 40), 1, "grey jpeg");
 }
 
 #[test]
@@ -102,7 +99,7 @@ fn a_cmyk_jpeg_has_the_colours_that_pillow_gives() {
     for ((x, y), rgb) in patches {
         // The window of 24 starts 4 pixels from the left of 32.
         let pixel = [0, 1, 2].map(|channel| found[channel * 576 + y * 24 + (x - 4)]);
-        assert_close(&pixel, &rgb, 4, &format!("patch at ({x}, {y})"));
+        assert_close(&pixel, &rgb, 0, &format!("patch at ({x}, {y})"));
     }
 }
 
@@ -122,7 +119,7 @@ fn pictures_are_turned_as_exif_says() {
         };
         for format in [ImageFormat::Png, ImageFormat::Jpeg, ImageFormat::WebP] {
             let bytes = turned(&image, format, orientation);
-            let seen = turn(&image::load_from_memory(&bytes).unwrap().into_rgb8());
+            let seen = turn(&seen(&bytes));
             let name = format!("x.{}", format.extensions_str()[0]);
             let found = stored(&name, &bytes, &SIZES);
             assert_close(&found, &expected(&seen, 48, 40), 1, &format!("{name} turned {orientation}"));

@@ -176,6 +176,7 @@ class Loader:
         verify: str,
         on_fault: str,
         decode: list[tuple[str, str]],
+        shrink_on_load: bool = True,
         mix: tuple[list[float], str, int] | None = None,
         sampling: tuple[list[float], bool, int | None] | None = None,
         sample_seeds: bool = False,

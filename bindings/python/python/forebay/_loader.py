@@ -72,6 +72,7 @@ class Loader:
         map_threads: int | None = None,
         sample_seeds: bool = False,
         decode: Mapping[str, str] | None = None,
+        shrink_on_load: bool = True,
         mix: Mix | None = None,
         device: int | None = None,
         device_cache: int | str | None = None,
@@ -124,6 +125,7 @@ class Loader:
             "sample_seeds": bool(sample_seeds),
             "sample_index": bool(self._delivery.computed),
             "decode": [(str(name), str(mode)) for name, mode in (decode or {}).items()],
+            "shrink_on_load": bool(shrink_on_load),
             "verify": verify,
             "on_fault": on_fault,
             "max_faults": None if max_faults is None else _whole("max_faults", max_faults, 0, 2**64 - 1),
@@ -255,7 +257,8 @@ class Loader:
     def digest(self) -> str:
         """A hash of what all ranks must have in common: commit, rows, columns, and everything that the order depends on."""
         state = self._native.state(0, 0)
-        alike = {name: self._options[name] for name in ("batch_size", "columns", "transforms", "world_size", "tail", "on_fault", "mix", "decode")}
+        shared = ("batch_size", "columns", "transforms", "world_size", "tail", "on_fault", "mix", "decode", "shrink_on_load")
+        alike = {name: self._options[name] for name in shared}
         if self._delivery.computed:
             alike["computed"] = self._view._native.digest()
         alike["buckets"] = self._stages.dealt

@@ -160,6 +160,7 @@ class Rows:
         shuffle: Shuffle = False,
         columns: Sequence[str] | None = None,
         decode: Mapping[str, str] | None = None,
+        shrink_on_load: bool = True,
         transforms: Transforms | None = None,
         seed: int = 0,
         num_workers: int | None = None,
@@ -204,7 +205,12 @@ class Rows:
             The columns to deliver, and in which order; all by default.
         decode : dict of str to "RGB" or "L", optional
             Columns of encoded images (JPEG, PNG, WebP) that are decoded on the way, to uint8 [H, W, 3] or [H, W, 1], each of its own
-            size; ``transforms`` make them one. Photos come upright, as their Exif metadata says.
+            size; ``transforms`` make them one. Photos come upright, as their Exif metadata says. Without transforms the pixels of a
+            JPEG are those of Pillow.
+        shrink_on_load : bool
+            Whether a JPEG whose transforms make it smaller is decoded at the least of 1/8, 1/4 and 1/2 of its size that is as large
+            as what it, or the part that is taken, becomes, as Pillow's ``draft`` does, and is resized from there. That takes less time, and pixels are
+            averages where every second, fourth or eighth would be taken. Otherwise it is decoded at its full size first.
         transforms : dict of str to list, optional
             For columns of images what is done to them on the way, fused into the pass that makes the batch: a list of
             :mod:`forebay.transforms` each, such as ``{"image": [RandomResizedCrop(224), RandomHorizontalFlip()]}``. A transformed
@@ -286,17 +292,17 @@ class Rows:
 
         if batch_size is None:
             given = (
-                shuffle, decode, transforms, seed, num_workers, prefetch_factor, distributed, rank, world_size, data_group, drop_last, pad_last,
+                shuffle, decode, shrink_on_load, transforms, seed, num_workers, prefetch_factor, distributed, rank, world_size, data_group, drop_last, pad_last,
                 memory_budget, host_cache, verify, on_fault, sample_seeds, max_faults, max_fault_rate, stall_timeout, digest, device, device_cache,
                 out, epoch_length, buckets, collate, map_batches, map_threads, group_bytes,
             )  # fmt: skip
-            defaults = (False, None, None, 0, None, None, False, None, None, 1, False, False, None, None, "first", "fail", False, *[None] * 13)
+            defaults = (False, None, True, None, 0, None, None, False, None, None, 1, False, False, None, None, "first", "fail", False, *[None] * 13)
             if given != defaults:
                 raise ArgumentError("without a batch_size, pass these options to torch.utils.data.DataLoader instead")
             return TorchRows(self._view(), columns)
         return TorchLoader(
-            self._view(), batch_size, shuffle=shuffle, columns=columns, decode=decode, transforms=transforms, seed=seed,
-            num_workers=num_workers, prefetch_factor=prefetch_factor, distributed=distributed, rank=rank, world_size=world_size,
+            self._view(), batch_size, shuffle=shuffle, columns=columns, decode=decode, shrink_on_load=shrink_on_load, transforms=transforms,
+            seed=seed, num_workers=num_workers, prefetch_factor=prefetch_factor, distributed=distributed, rank=rank, world_size=world_size,
             data_group=data_group, drop_last=drop_last, pad_last=pad_last, memory_budget=memory_budget, host_cache=host_cache, verify=verify,
             on_fault=on_fault, max_faults=max_faults, max_fault_rate=max_fault_rate, stall_timeout=stall_timeout, digest=digest,
             epoch_length=epoch_length, buckets=buckets, collate=collate, map_batches=map_batches, map_threads=map_threads, sample_seeds=sample_seeds,
@@ -310,6 +316,7 @@ class Rows:
         shuffle: Shuffle = False,
         columns: Sequence[str] | None = None,
         decode: Mapping[str, str] | None = None,
+        shrink_on_load: bool = True,
         transforms: Transforms | None = None,
         seed: int = 0,
         num_workers: int | None = None,
@@ -343,8 +350,8 @@ class Rows:
         from ._loader import NumpyLoader
 
         return NumpyLoader(
-            self._view(), batch_size, shuffle=shuffle, columns=columns, decode=decode, transforms=transforms, seed=seed,
-            num_workers=num_workers, prefetch_factor=prefetch_factor, rank=rank, world_size=world_size, data_group=data_group,
+            self._view(), batch_size, shuffle=shuffle, columns=columns, decode=decode, shrink_on_load=shrink_on_load, transforms=transforms,
+            seed=seed, num_workers=num_workers, prefetch_factor=prefetch_factor, rank=rank, world_size=world_size, data_group=data_group,
             drop_last=drop_last, pad_last=pad_last, memory_budget=memory_budget, host_cache=host_cache, verify=verify, on_fault=on_fault,
             max_faults=max_faults, max_fault_rate=max_fault_rate, stall_timeout=stall_timeout, digest=digest,
             epoch_length=epoch_length, buckets=buckets, collate=collate, map_batches=map_batches, map_threads=map_threads, sample_seeds=sample_seeds,
