@@ -53,6 +53,15 @@ pub(crate) async fn load(storage: &Storage, pointer: &Pointer, referrer: &str) -
     Commit::decode(&bytes).map_err(Error::object(names::meta(pointer.id)))
 }
 
+/// The bytes of a commit's object. Another version may have written them otherwise than this one would; then they are read.
+pub(crate) async fn stored(storage: &Storage, pointer: &Pointer, commit: &Commit) -> Result<Vec<u8>> {
+    let bytes = commit.encode()?;
+    match pointer.check(&bytes) {
+        Ok(()) => Ok(bytes),
+        Err(_) => Ok(fetch(storage, pointer, "what repeats it").await?.to_vec()),
+    }
+}
+
 /// Requests in flight while a branch's log is read back.
 const LOG_CONCURRENCY: usize = 64;
 

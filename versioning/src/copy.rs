@@ -114,7 +114,7 @@ impl Lake {
             self.advance(snapshot, &lake, name, 0).await?;
         }
         for (snapshot, name) in &tags {
-            let (commit, embedded) = (snapshot.pointer(), snapshot.commit().encode()?);
+            let (commit, embedded) = (snapshot.pointer(), snapshot.embedded().await?);
             let tag = Tag { commit, embedded, author: String::new(), time: now() };
             match target.claim(&names::tag(name), tag.encode()?.into()).await? {
                 // Theirs is of an earlier try: a tag never moves.
@@ -176,7 +176,7 @@ impl Lake {
                 Some(head) if head.commit.id == to.id() => return Ok(()),
                 Some(head) => (head.sequence + 1, RefKind::Commit, head.epoch),
             };
-            let (commit, embedded) = (to.pointer(), to.commit().encode()?);
+            let (commit, embedded) = (to.pointer(), to.embedded().await?);
             let purged = head.as_ref().map_or(0, |head| head.purged).max(target.purged());
             let entry = NewEntry { kind, commit, embedded, epoch: epoch.max(known), purged };
             if refs::claim(target.storage(), into, sequence, entry).await? == Outcome::Ours {

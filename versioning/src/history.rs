@@ -328,7 +328,7 @@ impl Lake {
     /// [`Error::UnknownTag`], and what the store reports.
     pub async fn delete_tag(&self, name: &str, author: &str) -> Result<()> {
         let snapshot = self.snapshot(&At::Tag(name.to_owned())).await?;
-        let (commit, embedded) = (snapshot.pointer(), snapshot.commit().encode()?);
+        let (commit, embedded) = (snapshot.pointer(), snapshot.embedded().await?);
         let tag = Tag { commit, embedded, author: author.to_owned(), time: now() };
         match self.storage().claim(&names::deleted_tag(name), tag.encode()?.into()).await? {
             Claim::Ours | Claim::Theirs(_) => Ok(()),
@@ -361,7 +361,7 @@ impl Lake {
     /// Claims the entry behind `head` for a commit that is there, and that no collection up to `epoch` may drop. Gives
     /// whether it is ours.
     async fn point(&self, head: &Head, kind: RefKind, to: &Snapshot, epoch: u64) -> Result<bool> {
-        let (sequence, embedded) = (head.sequence + 1, to.commit().encode()?);
+        let (sequence, embedded) = (head.sequence + 1, to.embedded().await?);
         let (epoch, purged) = (head.epoch.max(epoch), head.purged.max(self.purged()));
         let entry = NewEntry { kind, commit: to.pointer(), embedded, epoch, purged };
         match refs::claim(self.storage(), &head.branch, sequence, entry).await? {

@@ -254,7 +254,7 @@ impl Lake {
 
     /// Begins the log of a branch, or goes on with a deleted one's; gives whether it could.
     pub(crate) async fn point_new(&self, name: &str, at: &Snapshot, epoch: u64) -> Result<bool> {
-        let (commit, embedded) = (at.pointer(), at.commit().encode()?);
+        let (commit, embedded) = (at.pointer(), at.embedded().await?);
         let entry = NewEntry { kind: RefKind::Create, commit, embedded, epoch, purged: self.purged() };
         let mut made = refs::claim(self.storage(), name, 0, entry.clone()).await? == refs::Outcome::Ours;
         if !made
@@ -278,7 +278,7 @@ impl Lake {
         let (snapshot, pin) = self.protect(from).await?;
         let tag = Tag {
             commit: snapshot.pointer(),
-            embedded: snapshot.commit().encode()?,
+            embedded: snapshot.embedded().await?,
             author: author.to_owned(),
             time: now(),
         };

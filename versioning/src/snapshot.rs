@@ -7,7 +7,7 @@ use forebay_format::{
     meta::{Commit, Pointer, RootRef, TableEntry, TableRoot},
 };
 
-use crate::{Error, Lake, Result, Table, epochs, manifest, names};
+use crate::{Error, Lake, Result, Table, commit, epochs, manifest, names};
 
 /// A commit of a lake: it never changes. Clones are cheap.
 #[derive(Clone, Debug)]
@@ -43,6 +43,11 @@ impl Snapshot {
 
     pub(crate) fn pointer(&self) -> Pointer {
         self.pointer
+    }
+
+    /// The bytes of the commit's object, to be repeated where something points at it.
+    pub(crate) async fn embedded(&self) -> Result<Vec<u8>> {
+        commit::stored(self.lake.storage(), &self.pointer, &self.commit).await
     }
 
     /// The names of its tables, sorted.

@@ -162,6 +162,24 @@ def test_a_golden_lake_is_read_by_both(tmp_path: Path) -> None:
     _agree(Lake(url), url, branch="main")
 
 
+def test_commits_of_a_golden_lake_are_pointed_at_and_copied_as_they_were_written(tmp_path: Path) -> None:
+    """This version may write the same commit otherwise."""
+    url = _golden("v1", _write, tmp_path)
+    old = fb.open(url, tag="v1")
+    old.branch("old")
+    old.tag("again")
+    ds = fb.open(url)
+    ds.reset("v1")
+    ds.delete_tag("v2")
+    copy = str(tmp_path / "copy")
+    fb.clone(url, copy)
+    for place in (url, copy):
+        lake = Lake(place)
+        for at in ({"branch": "main"}, {"branch": "old"}, {"branch": "trial"}, {"tag": "v1"}, {"tag": "again"}):
+            _agree(lake, place, **at)
+        assert fb.open(place).tags() == ["again", "v1"]
+
+
 def _collected(path: Path) -> None:
     """A lake that was collected under a pin: its branches have fences, and old commits have no tables."""
     ds = _write(path)

@@ -22,7 +22,7 @@ use history::History;
 use mark::Marks;
 
 use crate::{
-    Error, Lake, Result,
+    Error, Lake, Result, commit,
     epochs::{self, Steps},
     names,
     pin::{self, micros},
@@ -223,7 +223,8 @@ pub(crate) async fn fence(storage: &Storage, epoch: u64, purge: bool) -> Result<
 /// Claims a fence behind `head`; gives the new end of the log.
 async fn put_fence(storage: &Storage, head: Head, epoch: u64, purge: bool) -> Result<Head> {
     let sequence = head.sequence + 1;
-    let (kind, commit, embedded) = (RefKind::Fence, head.pointer, head.commit.encode()?);
+    let embedded = commit::stored(storage, &head.pointer, &head.commit).await?;
+    let (kind, commit) = (RefKind::Fence, head.pointer);
     let purged = if purge { epoch } else { head.purged };
     let entry = NewEntry { kind, commit, embedded, epoch, purged };
     match refs::claim(storage, &head.branch, sequence, entry).await? {
