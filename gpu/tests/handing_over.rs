@@ -232,8 +232,8 @@ fn once_all_rows_are_in_the_cache_large_batches_come_together() {
         let device = CudaLoaderDevice::open(0, mock.options()).unwrap();
         let caching = CachingDevice::new(&device, budget, deferred);
         let got = epochs(storage.clone(), &options, caching, 4);
-        // Of the first epoch 17; of each that follows the first batch, and the other 16.
-        assert_eq!(got.len(), if together { 17 + 3 * 2 } else { 4 * 17 }, "{budget} {deferred}");
+        // Of the first epoch 17; of each that follows groups of 1, 1, 2, 4 and 8, and the last.
+        assert_eq!(got.len(), if together { 17 + 3 * 6 } else { 4 * 17 }, "{budget} {deferred}");
         assert_eq!(side_by_side(got), side_by_side(expected.clone()), "{budget} {deferred}");
     }
 }
