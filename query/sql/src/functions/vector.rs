@@ -225,6 +225,9 @@ impl Vectors {
                     constant,
                 });
             }
+            DataType::Utf8 | DataType::LargeUtf8 | DataType::Utf8View => {
+                return Err(failed(format!("{operator}: a text is no vector: an array of numbers is one")));
+            }
             other => return Err(fail(other)),
         };
         if !values.data_type().is_numeric() {
