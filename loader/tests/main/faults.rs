@@ -77,7 +77,8 @@ fn a_store_whose_code_panics_ends_the_epoch_and_keeps_nobody_waiting() {
     for nth in [12, 100] {
         let (model, _, table) = faulty(Rule::new(Fault::Panic).on(OpKind::Get).path("data/").nth(nth));
         let (good, error) = drain(&table, LoaderOptions { stall_timeout: Duration::from_secs(30), ..options() });
-        assert!(matches!(error, Some(Error::Died { thread: "fetch" })), "{error:?}");
+        // Which thread made the request is a matter of time: it may have been one that opens a file.
+        assert!(matches!(error, Some(Error::Died { .. })), "{error:?}");
         good.iter().for_each(|batch| model.assert_batch(batch));
     }
 }
