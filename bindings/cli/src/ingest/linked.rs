@@ -94,21 +94,7 @@ pub(crate) fn ingest(
         Limits { threads: args.threads(), weight: WAITING },
         |source| if hash { source.bytes.max(1) } else { 1 },
         |(): &mut (), source| prepare(from, &image, source, hash),
-        |source, prepared| {
-            match prepared {
-                Ok((prepared, bytes)) => {
-                    rows.push(source, prepared)?;
-                    tally.rows += 1;
-                    tally.bytes_read += bytes;
-                    progress.advance(1, 1, bytes);
-                }
-                Err(error) => {
-                    tally.leave_out(source.name.clone(), error, on_error, &progress)?;
-                    progress.advance(1, 0, 0);
-                }
-            }
-            Ok::<_, Error>(())
-        },
+        |source, prepared| tally.take(source, prepared, &mut rows, on_error, &mut progress),
     )?;
     rows.flush()?;
     if tally.rows == 0 {

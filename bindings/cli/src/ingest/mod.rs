@@ -103,21 +103,7 @@ pub(crate) fn ingest(
             Keep::Encoded | Keep::Linked => source.bytes.max(1),
         },
         |scratch: &mut Scratch, source| prepare(&source.path, keep, scratch),
-        |source, prepared| {
-            match prepared {
-                Ok((prepared, bytes)) => {
-                    rows.push(source, prepared)?;
-                    tally.rows += 1;
-                    tally.bytes_read += bytes;
-                    progress.advance(1, 1, bytes);
-                }
-                Err(error) => {
-                    tally.leave_out(source.name.clone(), error, on_error, &progress)?;
-                    progress.advance(1, 0, 0);
-                }
-            }
-            Ok::<_, Error>(())
-        },
+        |source, prepared| tally.take(source, prepared, &mut rows, on_error, &mut progress),
     )?;
     rows.flush()?;
     if tally.rows == 0 {
@@ -149,6 +135,30 @@ fn prepare(path: &Path, keep: Keep, scratch: &mut Scratch) -> Result<(Prepared, 
 }
 
 impl Tally {
+    /// Writes what an image became, or leaves the image out.
+    fn take(
+        &mut self,
+        source: &Source,
+        prepared: Result<(Prepared, u64)>,
+        rows: &mut Rows<'_>,
+        on_error: OnError,
+        progress: &mut Progress,
+    ) -> Result<()> {
+        match prepared {
+            Ok((prepared, bytes)) => {
+                rows.push(source, prepared)?;
+                self.rows += 1;
+                self.bytes_read += bytes;
+                progress.advance(1, 1, bytes);
+            }
+            Err(error) => {
+                self.leave_out(source.name.clone(), error, on_error, progress)?;
+                progress.advance(1, 0, 0);
+            }
+        }
+        Ok(())
+    }
+
     fn leave_out(&mut self, name: String, error: Error, on_error: OnError, progress: &Progress) -> Result<()> {
         match on_error {
             OnError::Fail => Err(Error::Image { name, source: Box::new(error) }),
