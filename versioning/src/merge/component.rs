@@ -1,6 +1,6 @@
 //! Fragments that are connected by their rows, merged.
 
-use std::collections::{BTreeMap, HashSet};
+use std::collections::{BTreeMap, BTreeSet, HashSet};
 
 use forebay_format::{
     Column, ColumnData, FieldId, FragmentId, RowSet,
@@ -69,10 +69,11 @@ impl Merge<'_> {
         let (base, ours, theirs) = (own(self.base), own(self.ours), own(self.theirs));
         let names = |fragments: &[Fragment]| fragments.iter().map(|fragment| fragment.id).collect::<Vec<_>>();
         let (base, our, their) = (of(self.base, &base), of(self.ours, &ours), of(self.theirs, &theirs));
-        if our == their || their == base && !self.lacks((self.ours, &our), (self.theirs, &their)) {
+        let left = self.left(&base);
+        if our == their || their == base && !left && !self.lacks((self.ours, &our), (self.theirs, &their)) {
             return Ok(Outcome { fragments: our, conflicts: Vec::new() });
         }
-        if our == base && !self.lacks((self.theirs, &their), (self.ours, &our)) {
+        if our == base && !left && !self.lacks((self.theirs, &their), (self.ours, &our)) {
             return Ok(Outcome { fragments: their, conflicts: Vec::new() });
         }
         // A compaction of one side is kept, and the other side's changes are put on it.
@@ -98,6 +99,30 @@ impl Merge<'_> {
         let fields = self.root.schema.columns.iter().map(|column| column.field);
         let mut fields = fields.filter(|field| version.column(*field).is_none() && other.column(*field).is_some());
         fields.any(|field| files(fragments, field) != files(others, field))
+    }
+
+    /// Whether fragments of the base hold values of a column that was dropped there and that both sides have.
+    fn left(&self, fragments: &[Fragment]) -> bool {
+        let fields = self.root.schema.columns.iter().map(|column| column.field);
+        let mut back = fields.filter(|field| {
+            self.base.column(*field).is_none()
+                && [self.ours, self.theirs].iter().all(|side| side.column(*field).is_some())
+        });
+        back.any(|field| fragments.iter().any(|fragment| fragment.all_files().any(|file| file.fields.contains(&field))))
+    }
+
+    /// The rows of a leaf in a version that lacks some columns, which have their defaults there: also where a value is left
+    /// in the file of a carrier.
+    async fn at_defaults(&self, version: &Version, leaf: FragmentId, lacking: &[&Column]) -> Result<Version> {
+        let carriers: BTreeSet<usize> = version.side.leaf(leaf).iter().map(|piece| piece.carrier).collect();
+        let mut fragments: Vec<_> =
+            carriers.into_iter().map(|carrier| version.side.fragments[carrier].clone()).collect();
+        let left = |file: &DataFileRef| lacking.iter().any(|column| file.fields.contains(&column.field));
+        for fragment in &mut fragments {
+            fragment.files.retain(|file| !left(file));
+            fragment.overlays.retain(|overlay| !left(&overlay.file));
+        }
+        Version::load(self.snapshot, self.root.clone(), fragments).await
     }
 }
 
@@ -358,8 +383,8 @@ impl Component<'_> {
         Ok(())
     }
 
-    /// Rows that only `version` has have no value in columns that only the other side has: they get the default, also
-    /// where a value is left in the file of a carrier. Not those of `except`.
+    /// Rows that only `version` has have no value in columns that only the other side has: they get the default. Not those
+    /// of `except`.
     async fn defaults(
         &self,
         leaf: FragmentId,
@@ -374,13 +399,7 @@ impl Component<'_> {
         if new.is_empty() || rows.is_empty() || self.merge.dry {
             return Ok(());
         }
-        let mut fragments = version.side.fragments.clone();
-        let left = |file: &DataFileRef| new.iter().any(|column| file.fields.contains(&column.field));
-        for fragment in &mut fragments {
-            fragment.files.retain(|file| !left(file));
-            fragment.overlays.retain(|overlay| !left(&overlay.file));
-        }
-        let version = Version::load(self.merge.snapshot, root.clone(), fragments).await?;
+        let version = self.merge.at_defaults(version, leaf, &new).await?;
         for column in new {
             let except = except.iter().filter(|(field, _)| *field == column.field);
             let rows = except.fold(rows.clone(), |rows, (_, others)| rows.subtract(others));
@@ -414,7 +433,8 @@ impl Component<'_> {
         pieces.fold(RowSet::new(), |all, piece| all.union(&piece.rows.intersect(rows)))
     }
 
-    /// Decides cells that both sides may have changed.
+    /// Decides cells that both sides may have changed. Where the base lacks the column, its default counts as what was
+    /// there: a side that has the column and wrote nothing in it changed nothing.
     async fn compare(
         &mut self,
         leaf: FragmentId,
@@ -426,8 +446,11 @@ impl Component<'_> {
         let (here, there) =
             (self.start.values(&column, leaf, rows).await?, self.delta.values(&column, leaf, rows).await?);
         let known = self.merge.base.side.leaf(leaf).iter().fold(RowSet::new(), |all, piece| all.union(&piece.rows));
-        let known = if self.merge.base.column(field).is_some() { known.intersect(rows) } else { RowSet::new() };
-        let was = self.merge.base.values(&column, leaf, &known).await?;
+        let known = known.intersect(rows);
+        let new = self.merge.base.column(field).is_none();
+        let without = if new { Some(self.merge.at_defaults(self.merge.base, leaf, &[&column]).await?) } else { None };
+        let base = without.as_ref().unwrap_or(self.merge.base);
+        let was = base.values(&column, leaf, &known).await?;
         let (mut silent_here, mut silent_there, mut ours, mut theirs, mut based) =
             (Vec::new(), Vec::new(), Vec::new(), Vec::new(), Vec::new());
         let mut chosen: Vec<(u32, ColumnData)> = Vec::new();
@@ -468,13 +491,14 @@ impl Component<'_> {
                 Choice::Fail => self.found.cells.entry(field).or_default().push(id),
             }
         }
-        // What the other side has on top here, though this side's counts.
-        let silent_here = self.pieces(leaf, &RowSet::of(silent_here), works, |work| work.attached);
-        let silent_there = self.pieces(leaf, &RowSet::of(silent_there), works, |work| !work.attached);
+        // What the other side has on top here, though this side's counts. A new column's values may lie in files, which
+        // are under whatever there is.
+        let silent_here = self.pieces(leaf, &RowSet::of(silent_here), works, |work| work.attached || new);
+        let silent_there = self.pieces(leaf, &RowSet::of(silent_there), works, |work| !work.attached || new);
         // A decision is written even where the value is on top already: later merges see that there was one.
         self.put(leaf, field, &silent_here.union(&RowSet::of(ours)), self.start, works).await?;
         self.put(leaf, field, &silent_there.union(&RowSet::of(theirs)), self.delta, works).await?;
-        self.put(leaf, field, &RowSet::of(based), self.merge.base, works).await?;
+        self.put(leaf, field, &RowSet::of(based), base, works).await?;
         for (row, value) in chosen {
             for piece in self.start.side.leaf(leaf).iter().filter(|piece| piece.rows.contains(row)) {
                 if let Some(work) = works.get_mut(&piece.carrier) {

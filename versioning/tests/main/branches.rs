@@ -18,11 +18,16 @@ fn by() -> MergeOptions {
 
 /// Sets the `id` of a row on a branch.
 async fn set(lake: &Lake, name: &str, row: u64, id: i64) {
+    update(lake, name, row, "id", &number(id)).await;
+}
+
+/// Sets a cell on a branch.
+async fn update(lake: &Lake, name: &str, row: u64, column: &str, value: &ColumnData) {
     let mut transaction = lake.begin(name).await.unwrap();
     let table = transaction.base().table("main").await.unwrap();
     let selection = Selection::new(table, Rows::List([row].into())).unwrap();
-    transaction.update(&selection, &[("id", number(id).as_slice())]).await.unwrap();
-    transaction.commit("set", "tester").await.unwrap();
+    transaction.update(&selection, &[(column, value.as_slice())]).await.unwrap();
+    transaction.commit("update", "tester").await.unwrap();
 }
 
 fn number(id: i64) -> ColumnData {
@@ -294,10 +299,7 @@ async fn score(lake: &Lake, name: &str) {
 }
 
 async fn compact(lake: &Lake, name: &str) {
-    let mut transaction = lake.begin(name).await.unwrap();
-    let table = transaction.base().table("main").await.unwrap();
-    transaction.compact(&table, CompactOptions::default()).await.unwrap();
-    transaction.commit("compact", "tester").await.unwrap();
+    compacting(lake, name).await.commit("compact", "tester").await.unwrap();
 }
 
 async fn delete(lake: &Lake, name: &str, row: u64) {
@@ -383,12 +385,7 @@ fn a_column_that_comes_back_after_a_compaction_has_its_values() {
             }
             assert_eq!(all(&lake, &branch("main")).await.unwrap(), rows(0..9), "late: {late}");
             // Nothing was changed here: what the other branch changes is taken, and is no conflict.
-            let mut transaction = lake.begin("other").await.unwrap();
-            let table = transaction.base().table("main").await.unwrap();
-            let picked = Selection::new(table, Rows::List(vec![7].into())).unwrap();
-            let new = crate::support::columns(&rows(100..101));
-            transaction.update(&picked, &[("text", new[1].as_slice())]).await.unwrap();
-            transaction.commit("update", "tester").await.unwrap();
+            update(&lake, "other", 7, "text", &crate::support::columns(&rows(100..101))[1]).await;
             lake.merge("main", &branch("other"), &by()).await.unwrap();
             let mut expected: Vec<_> = rows(0..9).into_iter().map(|row| row.text).collect();
             expected[7] = Row::of(100).text;
@@ -404,16 +401,11 @@ fn a_column_that_is_kept_has_its_values_though_it_was_compacted_away() {
         let (_folder, storage) = temporary();
         let lake = lake(storage, &[0..5, 5..9]).await.unwrap();
         lake.create_branch("other", &branch("main")).await.unwrap();
-        let mut transaction = lake.begin("other").await.unwrap();
-        let table = transaction.base().table("main").await.unwrap();
-        let picked = Selection::new(table, Rows::List(vec![7].into())).unwrap();
-        let new = crate::support::columns(&rows(100..101));
-        transaction.update(&picked, &[("text", new[1].as_slice())]).await.unwrap();
-        transaction.commit("update", "tester").await.unwrap();
+        update(&lake, "other", 7, "text", &crate::support::columns(&rows(100..101))[1]).await;
         // The update is in no overlay any more, and is seen all the same.
-        compacting(&lake, "other").await.commit("compact", "tester").await.unwrap();
+        compact(&lake, "other").await;
         drop_text(&lake, "main").await;
-        compacting(&lake, "main").await.commit("compact", "tester").await.unwrap();
+        compact(&lake, "main").await;
         let error = lake.merge("main", &branch("other"), &by()).await.unwrap_err();
         let Error::Conflict { conflicts, .. } = &error else { panic!("{error}") };
         assert!(
@@ -436,12 +428,39 @@ fn a_column_that_may_not_be_null_comes_back_when_every_row_has_its_value() {
         let table = transaction.base().table("main").await.unwrap();
         transaction.drop_column(&table, "points").unwrap();
         let dropped = At::Commit(transaction.commit("drop", "tester").await.unwrap().id());
-        compacting(&lake, "main").await.commit("compact", "tester").await.unwrap();
+        compact(&lake, "main").await;
         let dry = lake.revert("main", &dropped, &by().dry()).await.unwrap();
         assert_eq!(dry.conflicts, []);
         lake.revert("main", &dropped, &by()).await.unwrap();
         assert_eq!(all(&lake, &branch("main")).await.unwrap(), rows(0..9));
-        compacting(&lake, "main").await.commit("compact", "tester").await.unwrap();
+        compact(&lake, "main").await;
         assert_eq!(all(&lake, &branch("main")).await.unwrap(), rows(0..9));
+    });
+}
+
+#[test]
+fn a_column_that_is_added_once_more_keeps_the_values_it_has() {
+    block_on(async {
+        // Whether the commit that adds it changes the same rows otherwise as well.
+        for more in [false, true] {
+            let (_folder, storage) = temporary();
+            let lake = lake(storage, &[0..3]).await.unwrap();
+            let mut transaction = lake.begin("main").await.unwrap();
+            let table = transaction.base().table("main").await.unwrap();
+            let column = Column::new("score", DType::I64, []).unwrap();
+            transaction.add_column(&table, column, Some(&number(-1))).await.unwrap();
+            if more {
+                let first = Selection::new(table, Rows::List([0].into())).unwrap();
+                transaction.update(&first, &[("id", number(100).as_slice())]).await.unwrap();
+            }
+            let added = At::Commit(transaction.commit("add", "tester").await.unwrap().id());
+            update(&lake, "main", 1, "score", &number(77)).await;
+            match lake.cherry_pick("main", &added, &by()).await {
+                Ok(_) | Err(Error::NothingToCommit { .. }) => {}
+                Err(error) => panic!("{error}"),
+            }
+            assert_eq!(scores(&lake, "main").await, [-1, 77, -1], "more: {more}");
+            assert_eq!(ids(&lake, "main").await, [if more { 100 } else { 0 }, 1, 2]);
+        }
     });
 }

@@ -129,8 +129,7 @@ impl Plain {
             let (was, our, their) = (base.rows.get(&id), ours.rows.get(&id), theirs.rows.get(&id));
             let row = match (was, our, their) {
                 (_, Some(our), Some(their)) => {
-                    let sides = [(was, base), (Some(our), ours), (Some(their), theirs)];
-                    Some(self.merge_row(id, sides, policy, &mut conflicts))
+                    Some(self.merge_row(id, was, [(our, ours), (their, theirs)], policy, &mut conflicts))
                 }
                 (None, Some(row), None) | (None, None, Some(row)) => Some(row.clone()),
                 (Some(was), one, other) => {
@@ -164,11 +163,11 @@ impl Plain {
     fn merge_row(
         &self,
         id: i64,
-        [(was, base), (our, ours), (their, theirs)]: [(Option<&Row>, &Version); 3],
+        was: Option<&Row>,
+        [(our, ours), (their, theirs)]: [(&Row, &Version); 2],
         policy: Policy,
         conflicts: &mut Conflicts,
     ) -> Row {
-        let (our, their) = (our.unwrap(), their.unwrap());
         let mut row = Row::new();
         let columns: BTreeSet<u32> = ours.columns.keys().chain(theirs.columns.keys()).copied().collect();
         for column in columns {
@@ -179,7 +178,8 @@ impl Plain {
                 _ if o == t => o,
                 _ => {
                     conflicts.forgotten |= was.is_none();
-                    let b = was.filter(|_| base.columns.contains_key(&column)).map(|was| self.cell(was, column));
+                    // A column that the base lacks has its default there.
+                    let b = was.map(|was| self.cell(was, column));
                     match policy {
                         _ if b == Some(t) => o,
                         _ if b == Some(o) => t,
