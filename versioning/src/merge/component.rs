@@ -12,7 +12,7 @@ use crate::{
     Lake, Result, RowId, Snapshot,
     leaf::{self, Cells, Side},
     read::empty,
-    values::{Patch, Version, equal},
+    values::{Patch, Version, equal, nothing},
 };
 
 /// What is merged: a table at the base, on our side and on theirs.
@@ -109,6 +109,27 @@ impl Merge<'_> {
                 && [self.ours, self.theirs].iter().all(|side| side.column(*field).is_some())
         });
         back.any(|field| fragments.iter().any(|fragment| fragment.all_files().any(|file| file.fields.contains(&field))))
+    }
+
+    /// Which rows of a leaf have a known value of a column at the base, and these. Where the base lacks the column, its default
+    /// counts as what was there: a side that has the column and wrote nothing in it changed nothing.
+    async fn at_base(&self, column: &Column, leaf: FragmentId, rows: &RowSet) -> Result<(RowSet, ColumnData)> {
+        let known = self.base.side.leaf(leaf).iter().fold(RowSet::new(), |all, piece| all.union(&piece.rows));
+        let known = known.intersect(rows);
+        if self.base.column(column.field).is_some() {
+            let values = self.base.values(column, leaf, &known).await?;
+            return Ok((known, values));
+        }
+        if self.root.defaults.iter().any(|file| file.fields.contains(&column.field)) {
+            let base = self.at_defaults(self.base, leaf, &[column]).await?;
+            let values = base.values(column, leaf, &known).await?;
+            return Ok((known, values));
+        }
+        if column.nullable {
+            let nulls = nothing(column).take(&vec![0; known.len() as usize]);
+            return Ok((known, nulls));
+        }
+        Ok((RowSet::new(), empty(column)))
     }
 
     /// The rows of a leaf in a version that lacks some columns, which have their defaults there: also where a value is left
@@ -433,8 +454,7 @@ impl Component<'_> {
         pieces.fold(RowSet::new(), |all, piece| all.union(&piece.rows.intersect(rows)))
     }
 
-    /// Decides cells that both sides may have changed. Where the base lacks the column, its default counts as what was
-    /// there: a side that has the column and wrote nothing in it changed nothing.
+    /// Decides cells that both sides may have changed.
     async fn compare(
         &mut self,
         leaf: FragmentId,
@@ -445,12 +465,8 @@ impl Component<'_> {
         let Some(column) = self.column(field).cloned().filter(|_| !rows.is_empty()) else { return Ok(()) };
         let (here, there) =
             (self.start.values(&column, leaf, rows).await?, self.delta.values(&column, leaf, rows).await?);
-        let known = self.merge.base.side.leaf(leaf).iter().fold(RowSet::new(), |all, piece| all.union(&piece.rows));
-        let known = known.intersect(rows);
+        let (known, was) = self.merge.at_base(&column, leaf, rows).await?;
         let new = self.merge.base.column(field).is_none();
-        let without = if new { Some(self.merge.at_defaults(self.merge.base, leaf, &[&column]).await?) } else { None };
-        let base = without.as_ref().unwrap_or(self.merge.base);
-        let was = base.values(&column, leaf, &known).await?;
         let (mut silent_here, mut silent_there, mut ours, mut theirs, mut based) =
             (Vec::new(), Vec::new(), Vec::new(), Vec::new(), Vec::new());
         let mut chosen: Vec<(u32, ColumnData)> = Vec::new();
@@ -482,8 +498,11 @@ impl Component<'_> {
             match self.merge.policy.decide(&clash) {
                 Choice::Side(side) if side == self.side => ours.push(row),
                 Choice::Side(_) => theirs.push(row),
-                Choice::Base if old.is_some() => based.push(row),
-                Choice::Base => ours.push(row),
+                Choice::Base => match old {
+                    None => ours.push(row),
+                    Some(old) if new => chosen.push((row, old)),
+                    Some(_) => based.push(row),
+                },
                 Choice::Value(value) => {
                     value.as_slice().check(&column)?;
                     chosen.push((row, value));
@@ -498,7 +517,7 @@ impl Component<'_> {
         // A decision is written even where the value is on top already: later merges see that there was one.
         self.put(leaf, field, &silent_here.union(&RowSet::of(ours)), self.start, works).await?;
         self.put(leaf, field, &silent_there.union(&RowSet::of(theirs)), self.delta, works).await?;
-        self.put(leaf, field, &RowSet::of(based), base, works).await?;
+        self.put(leaf, field, &RowSet::of(based), self.merge.base, works).await?;
         for (row, value) in chosen {
             for piece in self.start.side.leaf(leaf).iter().filter(|piece| piece.rows.contains(row)) {
                 if let Some(work) = works.get_mut(&piece.carrier) {

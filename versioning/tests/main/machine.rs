@@ -194,7 +194,8 @@ impl Machine {
         let fields = columns.iter().zip(0..).map(|(column, number)| (number, column.field)).collect();
         transaction.create_table("main", Schema::new(columns).unwrap()).unwrap();
         let first = transaction.commit("create", "tester").await.unwrap();
-        let mut plain = Plain::default();
+        // Null is the default of what may be null.
+        let mut plain = Plain { defaults: BTreeMap::from([(T, 0)]), ..Plain::default() };
         let columns = [(ID, "id"), (X, "x"), (T, "t")].map(|(number, name)| (number, name.to_owned()));
         let version = Version { rows: BTreeMap::new(), columns: BTreeMap::from(columns) };
         let commit = plain.commit(Vec::new(), version);

@@ -129,7 +129,8 @@ impl Plain {
             let (was, our, their) = (base.rows.get(&id), ours.rows.get(&id), theirs.rows.get(&id));
             let row = match (was, our, their) {
                 (_, Some(our), Some(their)) => {
-                    Some(self.merge_row(id, was, [(our, ours), (their, theirs)], policy, &mut conflicts))
+                    let sides = [(our, ours), (their, theirs)];
+                    Some(self.merge_row(id, (was, base), sides, policy, &mut conflicts))
                 }
                 (None, Some(row), None) | (None, None, Some(row)) => Some(row.clone()),
                 (Some(was), one, other) => {
@@ -163,7 +164,7 @@ impl Plain {
     fn merge_row(
         &self,
         id: i64,
-        was: Option<&Row>,
+        (was, base): (Option<&Row>, &Version),
         [(our, ours), (their, theirs)]: [(&Row, &Version); 2],
         policy: Policy,
         conflicts: &mut Conflicts,
@@ -178,8 +179,10 @@ impl Plain {
                 _ if o == t => o,
                 _ => {
                     conflicts.forgotten |= was.is_none();
-                    // A column that the base lacks has its default there.
-                    let b = was.map(|was| self.cell(was, column));
+                    // A column that the base lacks has its default there, if it has one.
+                    let lacking = !base.columns.contains_key(&column);
+                    let default = self.defaults.get(&column).copied();
+                    let b = was.and_then(|was| if lacking { default } else { Some(self.cell(was, column)) });
                     match policy {
                         _ if b == Some(t) => o,
                         _ if b == Some(o) => t,
