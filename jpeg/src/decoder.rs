@@ -41,6 +41,9 @@ pub struct Jpeg<'a> {
     bytes: PhantomData<&'a [u8]>,
 }
 
+// SAFETY: the state belongs to no thread, and is reached by way of the one that has it alone; the bytes are only read.
+unsafe impl Send for Jpeg<'_> {}
+
 /// Stays where it is: its parts point at each other.
 struct State {
     info: jpeg_decompress_struct,

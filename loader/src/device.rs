@@ -46,6 +46,21 @@ pub trait Device: Send + Sync + fmt::Debug {
     /// [`Error::OutOfMemory`](crate::Error::OutOfMemory), [`Error::Device`](crate::Error::Device).
     fn gather(&self, plan: GatherPlan) -> Result<Vec<Gathered>>;
 
+    /// Whether it [adopts](Self::adopt) what needn't be gathered.
+    fn adopts(&self) -> bool {
+        false
+    }
+
+    /// A column whose rows are all of an arena buffer of this device, side by side in order of the batch: the buffer becomes the
+    /// batch's. The column's regions are left out.
+    ///
+    /// # Errors
+    /// As [`gather`](Self::gather); [`Error::Device`](crate::Error::Device) where it adopts nothing.
+    fn adopt(&self, column: &ColumnPlan, buffer: Box<dyn ArenaBuffer>) -> Result<Gathered> {
+        let (name, bytes) = (&column.name, buffer.bytes().len());
+        Err(crate::Error::Device { reason: format!("{bytes} bytes of column '{name}' have to be gathered") })
+    }
+
     /// Memory for bytes that come from a store or a decoder, from which this device gathers well. The loader accounts for
     /// it before it asks.
     ///

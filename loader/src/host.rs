@@ -1,6 +1,6 @@
 //! The device that is the host: rows are copied once, or finished, by threads, into recycled buffers.
 
-use std::{fmt, ops::Range, sync::Arc};
+use std::{any::Any, fmt, ops::Range, sync::Arc};
 
 use forebay_versioning::Verify;
 
@@ -92,6 +92,16 @@ impl Device for HostDevice {
         }
         self.run(tasks)?;
         plan.columns.iter().zip(outputs).map(|(column, values)| self.deliver(column, values)).collect()
+    }
+
+    fn adopts(&self) -> bool {
+        true
+    }
+
+    fn adopt(&self, column: &ColumnPlan, buffer: Box<dyn ArenaBuffer>) -> Result<Gathered> {
+        let buffer: Box<dyn Any> = buffer;
+        let other = |_| Error::Device { reason: format!("the buffer of column '{}' is another device's", column.name) };
+        self.deliver(column, *buffer.downcast().map_err(other)?)
     }
 
     fn arena(&self, bytes: usize) -> Result<Box<dyn ArenaBuffer>> {

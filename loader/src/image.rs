@@ -24,7 +24,8 @@ pub(crate) struct Encoded<'a> {
 
 enum Source<'a> {
     Jpeg(Jpeg<'a>),
-    Other(Box<dyn ImageDecoder + 'a>),
+    /// Its header is read once more: what it was read into stays with its thread.
+    Other(&'a [u8], ImageFormat),
 }
 
 /// The formats that are decoded, by their first bytes.
@@ -35,6 +36,14 @@ fn format(bytes: &[u8]) -> Option<ImageFormat> {
         [b'R', b'I', b'F', b'F', _, _, _, _, b'W', b'E', b'B', b'P', ..] => Some(ImageFormat::WebP),
         _ => None,
     }
+}
+
+fn decoder(bytes: &[u8], format: ImageFormat) -> Result<impl ImageDecoder + '_, String> {
+    let mut reader = ImageReader::with_format(Cursor::new(bytes), format);
+    let mut limits = Limits::no_limits();
+    limits.max_alloc = Some(16 * MAX_PIXELS);
+    reader.limits(limits);
+    reader.into_decoder().map_err(|error| error.to_string())
 }
 
 /// A decoder that panics on a damaged image must not take the epoch with it.
@@ -53,15 +62,11 @@ impl<'a> Encoded<'a> {
                 (Source::Jpeg(jpeg), size, orientation)
             }
             Some(format) => guarded(|| {
-                let mut reader = ImageReader::with_format(Cursor::new(bytes), format);
-                let mut limits = Limits::no_limits();
-                limits.max_alloc = Some(16 * MAX_PIXELS);
-                reader.limits(limits);
-                let mut decoder = reader.into_decoder().map_err(|error| error.to_string())?;
+                let mut decoder = decoder(bytes, format)?;
                 let (width, height) = decoder.dimensions();
                 // Metadata that can't be read says nothing about the picture.
                 let orientation = decoder.orientation().ok();
-                Ok((Source::Other(Box::new(decoder)), [height, width], orientation))
+                Ok((Source::Other(bytes, format), [height, width], orientation))
             })?,
             None if bytes.is_empty() => return Err("it is empty".to_owned()),
             None => return Err("it is no JPEG, PNG or WebP".to_owned()),
@@ -116,9 +121,10 @@ impl<'a> Encoded<'a> {
                 }
                 .ok_or_else(other)?
             }
-            Source::Other(decoder) => {
-                guarded(|| DynamicImage::from_decoder(decoder).map_err(|error| error.to_string()))?
-            }
+            Source::Other(bytes, format) => guarded(|| {
+                let decoded = DynamicImage::from_decoder(decoder(bytes, format)?);
+                decoded.map_err(|error| error.to_string())
+            })?,
         };
         let (width, image) = upright(image, orientation, pixels);
         let lines = image.chunks_exact(width * pixels.channels() as usize).skip(rows.start as usize);

@@ -76,7 +76,7 @@ pub(crate) enum Place {
         /// For a nullable column the bitmap; `None` if all rows around are valid.
         validity: Option<Arc<Slot>>,
     },
-    /// In a buffer of its own.
+    /// In a buffer that isn't a block.
     Held(Held),
     /// As [`Held`](Self::Held), and not decoded yet: what a link leads to.
     Linked(Held),
@@ -86,10 +86,12 @@ pub(crate) enum Place {
     Failed(Failure),
 }
 
-/// A row's value in a buffer of its own.
+/// A row's value in a buffer, perhaps beside others.
 #[derive(Clone, Debug)]
 pub(crate) struct Held {
     pub(crate) region: Arc<ArenaRegion>,
+    /// Where in the buffer it begins.
+    pub(crate) at: usize,
     pub(crate) length: usize,
     pub(crate) shape: Vec<u32>,
     pub(crate) valid: bool,
@@ -229,7 +231,10 @@ impl Builder {
         Some(built)
     }
 
-    fn gather(&self, plan: GatherPlan) -> Result<Vec<Gathered>> {
+    pub(super) fn gather(&self, plan: GatherPlan) -> Result<Vec<Gathered>> {
+        if plan.columns.is_empty() {
+            return Ok(Vec::new());
+        }
         let bytes: usize = plan.columns.iter().map(ColumnPlan::delivered).sum();
         let inside = self.gathering.enter();
         let started = Instant::now();
@@ -254,7 +259,7 @@ impl Builder {
         }
         self.decode(&mut planned, &mut faults)?;
         let (gathered, layouts) = loop {
-            let plan = match self.plan(&planned) {
+            let mut plan = match self.plan(&planned) {
                 Err(Cause::Row { row, column, error }) if tolerates => {
                     self.mend(&mut planned, row, &[(column, error.to_string())], &mut faults)?;
                     continue;
@@ -262,13 +267,18 @@ impl Builder {
                 other => other?,
             };
             let layouts: Vec<_> = plan.columns.iter().map(|column| column.layout.clone()).collect();
+            let apart = self.set_apart(&mut plan);
             match self.gather(plan) {
                 Err(error) if tolerates && error.is_of_row() => {
                     if !self.mend_mapped(&mut planned, &mut faults)? {
                         return Err(error.into());
                     }
                 }
-                gathered => break (gathered?, layouts),
+                gathered => {
+                    let mut gathered = gathered?;
+                    self.put_back(apart, &mut planned, &mut gathered)?;
+                    break (gathered, layouts);
+                }
             }
         };
         Ok((self.batch(planned, gathered, layouts)?, faults))
@@ -391,14 +401,14 @@ impl Builder {
                     }
                 }
                 Place::Held(held) | Place::Linked(held) => {
-                    draft.held(&held.region, held.length, &held.shape);
+                    draft.held(&held.region, held.at, held.length, &held.shape);
                     if let Some(validity) = &mut draft.validity {
                         validity.push(u8::from(held.valid));
                     }
                 }
                 Place::Masked => {
                     match self.zeros(column)? {
-                        Some((region, length, shape)) => draft.held(&region, length, &shape),
+                        Some((region, length, shape)) => draft.held(&region, 0, length, &shape),
                         None => draft.nothing(),
                     }
                     if let Some(validity) = &mut draft.validity {
@@ -435,6 +445,12 @@ impl Builder {
         };
         let windows = positions.iter().enumerate().map(window).collect::<Result<_, _>>()?;
         Ok(Finishing { prepared: finish.clone(), windows })
+    }
+}
+
+impl Held {
+    pub(super) fn bytes(&self) -> &[u8] {
+        &self.region.buffer().bytes()[self.at..self.at + self.length]
     }
 }
 

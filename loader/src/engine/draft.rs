@@ -67,10 +67,10 @@ impl Draft {
         self.extend(place.len(), block.shape(row));
     }
 
-    /// Adds a row that an arena buffer of its own holds.
-    pub(super) fn held(&mut self, region: &Arc<ArenaRegion>, length: usize, shape: &[u32]) {
+    /// Adds a row that an arena buffer holds from byte `at` on.
+    pub(super) fn held(&mut self, region: &Arc<ArenaRegion>, at: usize, length: usize, shape: &[u32]) {
         let number = self.region(Arc::as_ptr(region) as usize, || Region::Arena(region.clone()));
-        self.sources.push(Source { region: number, at: 0 });
+        self.sources.push(Source { region: number, at: at as u64 });
         self.extend(length, shape);
     }
 

@@ -154,6 +154,6 @@ impl Builder {
         let mut buffer = self.job.device.arena(bytes.len())?;
         buffer.bytes_mut().copy_from_slice(bytes);
         let region = Arc::new(ArenaRegion { buffer, _reservation: reservation });
-        Ok(Held { region, length: bytes.len(), shape: Vec::new(), valid: true, window: None })
+        Ok(Held { region, at: 0, length: bytes.len(), shape: Vec::new(), valid: true, window: None })
     }
 }

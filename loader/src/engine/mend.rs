@@ -8,7 +8,6 @@ use forebay_versioning::{Selection, Verify};
 use super::{
     JobColumn,
     builder::{Builder, Cause, Held, Place, Planned},
-    pixels::Wrong,
 };
 use crate::{
     Error, Fault, OnFault, Remedy, Result, RowsOf,
@@ -149,17 +148,14 @@ impl Builder {
                     let read = read.map_err(|error| Error::Link { column: name(), row, source: Box::new(error) })?;
                     let bytes = read.as_deref().unwrap_or_default();
                     let region = self.buffer(bytes.len(), |buffer| buffer.copy_from_slice(bytes))?;
-                    Held { region, length: bytes.len(), shape: Vec::new(), valid: read.is_some(), window: None }
+                    Held { region, at: 0, length: bytes.len(), shape: Vec::new(), valid: read.is_some(), window: None }
                 } else {
                     self.held(column, runtime.block_on(table.take(&column.name, &[row]))?)?
                 };
-                if column.pixels.is_some() && held.valid {
-                    let bytes = held.region.buffer().bytes();
-                    let decoded = self.pixels(bytes, column, position).map_err(|wrong| match wrong {
-                        Wrong::Image(reason) => Error::Decode { column: column.name.to_string(), reason },
-                        Wrong::Other(cause) => cause.into_error(),
-                    });
-                    held = decoded?;
+                if let Some(pixels) = column.pixels
+                    && held.valid
+                {
+                    held = self.pixels(held.bytes(), column, pixels, position)?;
                 }
                 if let Some(finish) = &column.finish
                     && finish.size().is_none()
@@ -179,7 +175,7 @@ impl Builder {
             OwnedValues::Ragged { shapes, bytes, .. } => (bytes, shapes),
         };
         let region = self.buffer(bytes.len(), |buffer| buffer.copy_from_slice(&bytes))?;
-        Ok(Held { region, length: bytes.len(), shape, valid, window: None })
+        Ok(Held { region, at: 0, length: bytes.len(), shape, valid, window: None })
     }
 
     /// A masked row of a column; `None` if it has no bytes.

@@ -1,15 +1,34 @@
 //! Encoded images become pixels, on their way from what was fetched to what is gathered.
+//!
+//! ```text
+//!  rows of a column ──► headers ──► one buffer, as long as all pixels ──► decoded, each to its place
+//!                                     └─ is the batch's as it is, if the device takes it and nothing is done to the pixels
+//! ```
 
-use std::sync::{
-    Mutex, PoisonError,
-    atomic::{AtomicUsize, Ordering},
-};
+use std::sync::{Arc, Mutex, PoisonError, atomic::Ordering};
 
 use super::{
     JobColumn,
     builder::{Builder, Cause, Held, Place, Planned},
 };
-use crate::{Error, Fault, Pixels, Result, finish::Needed, image::Encoded};
+use crate::{
+    Error, Fault, Pixels, Result,
+    device::{ColumnPlan, GatherPlan, Gathered, Region, Source},
+    finish::{Needed, Window},
+    image::Encoded,
+};
+
+/// An image whose header was read, and what is needed of it.
+struct Image<'a> {
+    encoded: Encoded<'a>,
+    needed: Needed,
+    window: Option<Window>,
+    /// Height, width and channels of what is needed.
+    shape: [u32; 3],
+}
+
+/// A row that isn't decoded yet: its image or what is wrong with it; `None` for a null.
+type Opened<'a> = Option<Result<Image<'a>, String>>;
 
 /// A row of a batch, and its pixels or what is wrong with its image.
 type Row = (usize, Result<Place, String>);
@@ -18,11 +37,8 @@ impl Builder {
     /// Decodes the images of a batch, by several threads.
     pub(super) fn decode(&self, planned: &mut Planned, faults: &mut Vec<Fault>) -> Result<(), Cause> {
         for column in 0..self.job.columns.len() {
-            if self.job.columns[column].pixels.is_none() {
-                continue;
-            }
-            let found =
-                self.decode_rows(&self.job.columns[column], &planned.columns[column].rows, &planned.positions)?;
+            let JobColumn { pixels: Some(pixels), .. } = &self.job.columns[column] else { continue };
+            let found = self.decode_rows(column, *pixels, &planned.columns[column].rows, &planned.positions)?;
             for (row, decoded) in found {
                 match decoded {
                     Ok(place) => planned.columns[column].rows[row] = place,
@@ -40,81 +56,181 @@ impl Builder {
     }
 
     /// What becomes of each row that has an image, in order.
-    fn decode_rows(&self, column: &JobColumn, places: &[Place], positions: &[u64]) -> Result<Vec<Row>, Cause> {
-        let next = AtomicUsize::new(0);
-        let done = Mutex::new(Vec::with_capacity(places.len()));
-        let cores = std::thread::available_parallelism().map_or(1, usize::from);
-        let threads = if self.job.options.threads == 0 { cores } else { self.job.options.threads };
-        let work = || {
-            loop {
-                let row = next.fetch_add(1, Ordering::Relaxed);
-                let Some(place) = places.get(row) else { return };
-                let decoded = self.decode_place(place, column, positions[row]).transpose();
-                if let Some(decoded) = decoded {
-                    done.lock().unwrap_or_else(PoisonError::into_inner).push((row, decoded));
-                }
-            }
-        };
-        std::thread::scope(|scope| {
-            for _ in 1..threads.min(places.len()) {
-                scope.spawn(work);
-            }
-            work();
+    fn decode_rows(
+        &self,
+        column: usize,
+        pixels: Pixels,
+        places: &[Place],
+        positions: &[u64],
+    ) -> Result<Vec<Row>, Cause> {
+        let column = &self.job.columns[column];
+        let rows = places.iter().zip(positions).enumerate();
+        let opened = self.each(rows, |(row, (place, position))| {
+            self.open(place, column, pixels, *position).map(|opened| Some((row, opened?))).transpose()
         });
-        let mut done = done.into_inner().unwrap_or_else(PoisonError::into_inner);
-        done.sort_unstable_by_key(|(row, _)| *row);
-        let mut found = Vec::with_capacity(done.len());
-        for (row, decoded) in done {
-            found.push((
-                row,
-                match decoded {
-                    Ok(place) => Ok(place),
-                    Err(Wrong::Image(reason)) => Err(reason),
-                    Err(Wrong::Other(cause)) => return Err(cause),
-                },
-            ));
+        let (mut found, mut images) = (Vec::new(), Vec::new());
+        for opened in opened.into_iter().flatten() {
+            match opened? {
+                (row, None) => found.push((row, Ok(Place::Masked))),
+                (row, Some(Ok(image))) => images.push((row, image)),
+                (row, Some(Err(reason))) => found.push((row, Err(reason))),
+            }
+        }
+        if !images.is_empty() {
+            let length = images.iter().map(|(_, image)| image.bytes()).sum();
+            let mut buffer = self.job.device.arena(length).map_err(Cause::from)?;
+            let (mut rest, mut at) = (buffer.bytes_mut(), 0);
+            let places = images.into_iter().map(|(row, image)| {
+                let (out, behind) = std::mem::take(&mut rest).split_at_mut(image.bytes());
+                rest = behind;
+                at += out.len();
+                (row, at - out.len(), image, out)
+            });
+            let decoded = self.each(places.collect::<Vec<_>>(), |(row, at, image, out)| {
+                let (shape, length, window) = (image.shape, out.len(), image.window);
+                (row, at, shape, length, window, image.encoded.decode(pixels, &image.needed, out))
+            });
+            let region = self.region(buffer);
+            found.extend(decoded.into_iter().map(|(row, at, shape, length, window, decoded)| {
+                let held = Held { region: region.clone(), at, length, shape: shape.into(), valid: true, window };
+                (row, decoded.map(|()| Place::Held(held)))
+            }));
+            found.sort_unstable_by_key(|(row, _)| *row);
         }
         Ok(found)
     }
 
-    /// The decoded image of a row, if it has one that isn't decoded yet.
-    fn decode_place(&self, place: &Place, column: &JobColumn, position: u64) -> Result<Option<Place>, Wrong> {
+    /// Does something to each of several items, by several threads; gives the results in order.
+    fn each<T: Send, R: Send>(
+        &self,
+        items: impl IntoIterator<IntoIter: ExactSizeIterator<Item = T> + Send>,
+        work: impl Fn(T) -> R + Sync,
+    ) -> Vec<R> {
+        let items = items.into_iter();
+        let (threads, next) = (self.job.options.cores().min(items.len()), Mutex::new(items.enumerate()));
+        let run = || {
+            let mut done = Vec::new();
+            loop {
+                let item = next.lock().unwrap_or_else(PoisonError::into_inner).next();
+                let Some((number, item)) = item else { return done };
+                done.push((number, work(item)));
+            }
+        };
+        let mut done = std::thread::scope(|scope| {
+            let others: Vec<_> = (1..threads).map(|_| scope.spawn(run)).collect();
+            let mut done = run();
+            for other in others {
+                done.extend(other.join().unwrap_or_else(|panic| std::panic::resume_unwind(panic)));
+            }
+            done
+        });
+        done.sort_unstable_by_key(|(number, _)| *number);
+        done.into_iter().map(|(_, result)| result).collect()
+    }
+
+    /// The image of a row, or what is wrong with it; `None` if it has none that isn't decoded yet.
+    fn open<'a>(
+        &self,
+        place: &'a Place,
+        column: &JobColumn,
+        pixels: Pixels,
+        position: u64,
+    ) -> Result<Option<Opened<'a>>, Cause> {
         let bytes = match place {
-            Place::Linked(held) => &held.region.buffer().bytes()[..held.length],
-            place => match place.fetched().map_err(Wrong::Other)? {
+            Place::Linked(held) => held.bytes(),
+            place => match place.fetched()? {
                 Some(Some(bytes)) => bytes,
-                Some(None) => return Ok(Some(Place::Masked)),
+                Some(None) => return Ok(Some(None)),
                 None => return Ok(None),
             },
         };
-        Ok(Some(Place::Held(self.pixels(bytes, column, position)?)))
+        Ok(Some(Some(self.image(bytes, column, pixels, position))))
     }
 
-    /// The pixels of an image in a buffer of its own: all, or those that are needed for the part that is taken at this position.
-    pub(super) fn pixels(&self, bytes: &[u8], column: &JobColumn, position: u64) -> Result<Held, Wrong> {
-        let pixels = column.pixels.unwrap_or(Pixels::Rgb);
-        let image = Encoded::open(bytes).map_err(Wrong::Image)?;
-        let size = image.size();
+    /// What is needed of an image: all, or the pixels for the part that is taken at this position.
+    fn image<'a>(
+        &self,
+        bytes: &'a [u8],
+        column: &JobColumn,
+        pixels: Pixels,
+        position: u64,
+    ) -> Result<Image<'a>, String> {
+        let encoded = Encoded::open(bytes)?;
+        let size = encoded.size();
         let seed = self.job.course.sample_seed(position);
         // An image that has no such part is decoded whole; who takes it says why it has none.
         let window = column.finish.as_ref().and_then(|finish| Some((finish, finish.window(seed, size).ok()?)));
-        let shrink = self.job.options.shrink_on_load && image.shrinks();
+        let shrink = self.job.options.shrink_on_load && encoded.shrinks();
         let (needed, window) = match window.map(|(finish, window)| finish.needed(&window, shrink)) {
             Some((needed, window)) => (needed, Some(window)),
             None => (Needed::all(size), None),
         };
         let [height, width] = needed.size();
-        let length = height as usize * width as usize * pixels.channels() as usize;
-        let mut buffer = self.job.device.arena(length).map_err(|error| Wrong::Other(error.into()))?;
-        image.decode(pixels, &needed, buffer.bytes_mut()).map_err(Wrong::Image)?;
-        let shape = vec![height, width, pixels.channels()];
-        Ok(Held { region: self.region(buffer), length, shape, valid: true, window })
+        Ok(Image { encoded, needed, window, shape: [height, width, pixels.channels()] })
+    }
+
+    /// The pixels of one image.
+    pub(super) fn pixels(&self, bytes: &[u8], column: &JobColumn, pixels: Pixels, position: u64) -> Result<Held> {
+        let wrong = |reason| Error::Decode { column: column.name.to_string(), reason };
+        let image = self.image(bytes, column, pixels, position).map_err(wrong)?;
+        let (length, shape, window) = (image.bytes(), image.shape.into(), image.window);
+        let mut buffer = self.job.device.arena(length)?;
+        image.encoded.decode(pixels, &image.needed, buffer.bytes_mut()).map_err(wrong)?;
+        Ok(Held { region: self.region(buffer), at: 0, length, shape, valid: true, window })
+    }
+
+    /// Takes the columns out of a plan that needn't be gathered, and their places in it: pixels that lie as the batch has them.
+    pub(super) fn set_apart(&self, plan: &mut GatherPlan) -> Vec<(usize, ColumnPlan)> {
+        let whole = |number: usize, column: &ColumnPlan| self.job.columns[number].pixels.is_some() && column.is_whole();
+        let mut apart = Vec::new();
+        if self.job.device.adopts() {
+            for (number, column) in std::mem::take(&mut plan.columns).into_iter().enumerate() {
+                if whole(number, &column) { apart.push((number, column)) } else { plan.columns.push(column) }
+            }
+        }
+        apart
+    }
+
+    /// Puts columns that were set apart between those that were gathered.
+    pub(super) fn put_back(
+        &self,
+        apart: Vec<(usize, ColumnPlan)>,
+        planned: &mut Planned,
+        gathered: &mut Vec<Gathered>,
+    ) -> Result<(), Cause> {
+        for (number, mut column) in apart {
+            planned.columns[number].rows.clear();
+            let Some(Region::Arena(region)) = column.regions.pop() else { continue };
+            let adopted = match Arc::try_unwrap(region) {
+                Ok(region) => {
+                    self.shared.counters.bytes.fetch_add(column.bytes() as u64, Ordering::Relaxed);
+                    Some(self.job.device.adopt(&column, region.buffer)?)
+                }
+                Err(shared) => {
+                    column.regions.push(Region::Arena(shared));
+                    self.gather(GatherPlan { rows: column.sources.len(), columns: vec![column] })?.pop()
+                }
+            };
+            gathered.splice(number..number, adopted);
+        }
+        Ok(())
     }
 }
 
-/// Why a row has no pixels.
-pub(super) enum Wrong {
-    /// Its image can't be decoded.
-    Image(String),
-    Other(Cause),
+impl Image<'_> {
+    /// How many bytes its pixels have.
+    fn bytes(&self) -> usize {
+        self.shape.iter().map(|length| *length as usize).product()
+    }
+}
+
+impl ColumnPlan {
+    /// Whether its rows are all of one arena buffer, side by side, and nothing is done to them.
+    fn is_whole(&self) -> bool {
+        let [Region::Arena(region)] = &self.regions[..] else { return false };
+        let mut rows = self.sources.iter().enumerate().map(|(row, source)| (source, self.output(row)));
+        self.finishing.is_none()
+            && self.bytes() == region.buffer().bytes().len()
+            && rows.all(|(source, out)| out.is_empty() || *source == Source { region: 0, at: out.start as u64 })
+    }
 }

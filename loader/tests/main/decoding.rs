@@ -1,17 +1,20 @@
 //! Encoded images are decoded on the way, finished like any others, and a bad one is a fault of its row.
 
-use std::io::Cursor;
+use std::{io::Cursor, sync::Arc};
 
 use forebay_format::{DType, Dim};
 use forebay_jpeg::{Jpeg, Part};
 use forebay_loader::{
-    BatchValues, Batches, Error, FaultPolicy, Loader, LoaderOptions, OnFault, Pixels, Remedy, Shuffle,
+    BatchValues, Batches, Device, Error, FaultPolicy, HostDevice, Loader, LoaderOptions, OnFault, Pixels, Remedy,
+    Shuffle,
+    device::{ArenaBuffer, ColumnPlan, GatherPlan, Gathered},
     finish::{Crop, Finish, Number, Resize, Scratch},
 };
 use forebay_storage::Storage;
 use forebay_versioning::Selection;
 use image::{ImageFormat, RgbImage};
 
+use super::grouping::planning;
 use super::support::{Cell, Model, column, folder, host, memory, table};
 
 const ROWS: usize = 40;
@@ -52,12 +55,40 @@ fn loader(storage: Storage, options: LoaderOptions) -> Loader {
     Loader::new(Selection::all(table(storage)), options, host(2)).unwrap()
 }
 
+/// A host device that no pixels may be copied by.
+#[derive(Debug)]
+struct Adopting(Arc<HostDevice>);
+
+impl Device for Adopting {
+    fn name(&self) -> String {
+        self.0.name()
+    }
+
+    fn gather(&self, plan: GatherPlan) -> Result<Vec<Gathered>, Error> {
+        assert!(plan.columns.iter().all(|column| &*column.name != "photo"));
+        self.0.gather(plan)
+    }
+
+    fn adopts(&self) -> bool {
+        true
+    }
+
+    fn adopt(&self, column: &ColumnPlan, buffer: Box<dyn ArenaBuffer>) -> Result<Gathered, Error> {
+        self.0.adopt(column, buffer)
+    }
+
+    fn arena(&self, bytes: usize) -> Result<Box<dyn ArenaBuffer>, Error> {
+        self.0.arena(bytes)
+    }
+}
+
 #[test]
 fn images_come_as_the_pixels_that_were_encoded_whatever_the_store() {
     let (_folder, local) = folder();
-    for storage in [local, memory()] {
+    let adopting: Arc<dyn Device> = Arc::new(Adopting(HostDevice::new(2).unwrap()));
+    for (storage, device) in [(local, adopting), (memory(), planning())] {
         model().write(storage.clone(), 2);
-        let loader = loader(storage, options(OnFault::Skip));
+        let loader = Loader::new(Selection::all(table(storage)), options(OnFault::Skip), device).unwrap();
         let field = &loader.schema()[1];
         assert_eq!((field.dtype, field.shape.as_slice()), (DType::U8, &[Dim::Free, Dim::Free, Dim::Fixed(3)][..]));
         let mut batches = loader.iter().unwrap();

@@ -12,7 +12,7 @@ use proptest::prelude::*;
 
 use super::support::{Model, columns, folder, host, memory, table};
 
-/// A host device whose loaders look rows up with many threads.
+/// A host device whose loaders look rows up with many threads, and that gathers everything.
 #[derive(Debug)]
 struct Planning(Arc<HostDevice>);
 
@@ -38,7 +38,7 @@ impl Device for Planning {
     }
 }
 
-fn planning() -> Arc<dyn Device> {
+pub(crate) fn planning() -> Arc<dyn Device> {
     Arc::new(Planning(HostDevice::new(2).unwrap()))
 }
 
