@@ -1,6 +1,7 @@
 //! `cargo xtask`: the tasks of this repository. Each task is one module; `cargo xtask help` lists them.
 #![allow(clippy::print_stdout, clippy::print_stderr)]
 
+mod asan;
 mod bench;
 mod clouds;
 mod codegen;

@@ -4,7 +4,7 @@ use crate::clouds::Clouds;
 use crate::repo::Repo;
 use crate::shell::{self, cargo};
 use crate::venv::{Set, Venv};
-use crate::{codegen, fuzz, tidy, wheel};
+use crate::{asan, codegen, fuzz, tidy, wheel};
 use anyhow::{Context, Result};
 use std::process::ExitCode;
 use std::time::{Duration, Instant};
@@ -18,7 +18,8 @@ const FEATURES: [&str; 2] = ["--features", "forebay-sql-python/shared"];
 
 #[derive(clap::Args)]
 pub(crate) struct Args {
-    /// Run the tests that take minutes at full length (sets FOREBAY_LONG=1), and fuzz every parser of the format for a minute.
+    /// Run the tests that take minutes at full length (sets FOREBAY_LONG=1), fuzz every parser of the format for a minute, and run
+    /// the tests of the crates with unsafe code under AddressSanitizer.
     #[arg(long)]
     long: bool,
 }
@@ -38,6 +39,7 @@ pub(crate) fn run(repo: &Repo, args: &Args) -> Result<ExitCode> {
         ("python", Box::new(|| python(repo, args))),
     ];
     if args.long {
+        steps.push(("asan", Box::new(|| asan::run(repo))));
         steps.push(("fuzz", Box::new(|| fuzz::run(repo))));
     }
     let mut took = Vec::new();

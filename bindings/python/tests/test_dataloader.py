@@ -1,4 +1,4 @@
-"""The map-style dataset in PyTorch's own DataLoader, under fork and spawn."""
+"""The map-style dataset in PyTorch's own DataLoader, however its workers are started."""
 
 from __future__ import annotations
 
@@ -39,9 +39,10 @@ def test_an_epoch_of_the_dataloader_under_fork_has_every_row_once(photos: fb.Dat
     check_epoch(loader)
 
 
-def test_an_epoch_of_the_dataloader_under_spawn_has_every_row_once(photos: fb.Dataset) -> None:
+@pytest.mark.parametrize("context", ["spawn", "forkserver"])
+def test_an_epoch_of_the_dataloader_in_fresh_processes_has_every_row_once(photos: fb.Dataset, context: str) -> None:
     loader = DataLoader(
-        photos.pytorch(), batch_size=32, shuffle=True, num_workers=2, multiprocessing_context="spawn", timeout=120,
+        photos.pytorch(), batch_size=32, shuffle=True, num_workers=2, multiprocessing_context=context, timeout=120,
         persistent_workers=True,
     )  # fmt: skip
     check_epoch(loader)

@@ -226,6 +226,18 @@ def test_a_golden_lake_with_erased_rows_is_read_by_both(tmp_path: Path) -> None:
     _agree(Lake(url), url, branch="main")
 
 
+def test_a_golden_lake_of_packed_pages_is_read_by_both(tmp_path: Path) -> None:
+    url = _golden("v1-runs", _write, tmp_path)
+    bits = [int.from_bytes(path.read_bytes()[16:24], "little") for path in (tmp_path / "lake/refs").rglob("*") if path.is_file()]
+    assert any(bit & 8 for bit in bits), "a page has runs"
+    lake = Lake(url)
+    for at in ({"branch": "main"}, {"branch": "trial"}, {"tag": "v1"}, {"tag": "v2"}):
+        _agree(lake, url, **at)
+    ds = fb.open(url)
+    ds.delete(0)
+    _agree(Lake(url), url, branch="main")
+
+
 BASE = "s3://bucket/photos"
 
 
