@@ -87,7 +87,7 @@ impl Merge<'_> {
     }
 
     /// Whether fragments of a side without a column may not show the values that the other side has for it: they were
-    /// compacted without it, or hold some from before it was dropped.
+    /// compacted without it, or hold some from before it was dropped, which no row shows that only this side has.
     fn lacks(&self, (version, fragments): (&Version, &[Fragment]), (other, others): (&Version, &[Fragment])) -> bool {
         let files = |fragments: &[Fragment], field| -> Vec<_> {
             let of = |fragment: &Fragment| -> Vec<_> {
@@ -98,7 +98,13 @@ impl Merge<'_> {
         };
         let fields = self.root.schema.columns.iter().map(|column| column.field);
         let mut fields = fields.filter(|field| version.column(*field).is_none() && other.column(*field).is_some());
-        fields.any(|field| files(fragments, field) != files(others, field))
+        let deleted = |fragments: &[Fragment]| -> Vec<_> {
+            fragments.iter().map(|fragment| (fragment.id, fragment.deleted.clone())).collect()
+        };
+        fields.any(|field| {
+            let held = files(fragments, field);
+            held != files(others, field) || !held.is_empty() && deleted(fragments) != deleted(others)
+        })
     }
 
     /// Whether fragments of the base hold values of a column that was dropped there and that both sides have.
