@@ -1,10 +1,10 @@
 //! Fragments that are connected by their rows, merged.
 
-use std::collections::{BTreeMap, BTreeSet, HashSet};
+use std::collections::{BTreeMap, HashSet};
 
 use forebay_format::{
     Column, ColumnData, FieldId, FragmentId, RowSet,
-    meta::{DataFileRef, Fragment, TableRoot},
+    meta::{Fragment, TableRoot},
 };
 
 use super::policy::{Choice, Clash, Conflict, ConflictKind, MergeSide, Policy};
@@ -12,7 +12,7 @@ use crate::{
     Lake, Result, RowId, Snapshot,
     leaf::{self, Cells, Side},
     read::empty,
-    values::{Patch, Version, equal, nothing},
+    values::{Patch, Version, equal},
 };
 
 /// What is merged: a table at the base, on our side and on theirs.
@@ -85,72 +85,6 @@ impl Merge<'_> {
         };
         Component { merge: self, start, delta, side, found: Found::default() }.run(&ids, carriers).await
     }
-
-    /// Whether fragments of a side without a column may not show the values that the other side has for it: they were
-    /// compacted without it, or hold some from before it was dropped, which no row shows that only this side has.
-    fn lacks(&self, (version, fragments): (&Version, &[Fragment]), (other, others): (&Version, &[Fragment])) -> bool {
-        let files = |fragments: &[Fragment], field| -> Vec<_> {
-            let of = |fragment: &Fragment| -> Vec<_> {
-                let files = fragment.all_files().filter(|file| file.fields.contains(&field));
-                files.map(|file| (fragment.id, file.id)).collect()
-            };
-            fragments.iter().flat_map(of).collect()
-        };
-        let fields = self.root.schema.columns.iter().map(|column| column.field);
-        let mut fields = fields.filter(|field| version.column(*field).is_none() && other.column(*field).is_some());
-        let deleted = |fragments: &[Fragment]| -> Vec<_> {
-            fragments.iter().map(|fragment| (fragment.id, fragment.deleted.clone())).collect()
-        };
-        fields.any(|field| {
-            let held = files(fragments, field);
-            held != files(others, field) || !held.is_empty() && deleted(fragments) != deleted(others)
-        })
-    }
-
-    /// Whether fragments of the base hold values of a column that was dropped there and that both sides have.
-    fn left(&self, fragments: &[Fragment]) -> bool {
-        let fields = self.root.schema.columns.iter().map(|column| column.field);
-        let mut back = fields.filter(|field| {
-            self.base.column(*field).is_none()
-                && [self.ours, self.theirs].iter().all(|side| side.column(*field).is_some())
-        });
-        back.any(|field| fragments.iter().any(|fragment| fragment.all_files().any(|file| file.fields.contains(&field))))
-    }
-
-    /// Which rows of a leaf have a known value of a column at the base, and these. Where the base lacks the column, its default
-    /// counts as what was there: a side that has the column and wrote nothing in it changed nothing.
-    async fn at_base(&self, column: &Column, leaf: FragmentId, rows: &RowSet) -> Result<(RowSet, ColumnData)> {
-        let known = self.base.side.leaf(leaf).iter().fold(RowSet::new(), |all, piece| all.union(&piece.rows));
-        let known = known.intersect(rows);
-        if self.base.column(column.field).is_some() {
-            let values = self.base.values(column, leaf, &known).await?;
-            return Ok((known, values));
-        }
-        if self.root.defaults.iter().any(|file| file.fields.contains(&column.field)) {
-            let base = self.at_defaults(self.base, leaf, &[column]).await?;
-            let values = base.values(column, leaf, &known).await?;
-            return Ok((known, values));
-        }
-        if column.nullable {
-            let nulls = nothing(column).take(&vec![0; known.len() as usize]);
-            return Ok((known, nulls));
-        }
-        Ok((RowSet::new(), empty(column)))
-    }
-
-    /// The rows of a leaf in a version that lacks some columns, which have their defaults there: also where a value is left
-    /// in the file of a carrier.
-    async fn at_defaults(&self, version: &Version, leaf: FragmentId, lacking: &[&Column]) -> Result<Version> {
-        let carriers: BTreeSet<usize> = version.side.leaf(leaf).iter().map(|piece| piece.carrier).collect();
-        let mut fragments: Vec<_> =
-            carriers.into_iter().map(|carrier| version.side.fragments[carrier].clone()).collect();
-        let left = |file: &DataFileRef| lacking.iter().any(|column| file.fields.contains(&column.field));
-        for fragment in &mut fragments {
-            fragment.files.retain(|file| !left(file));
-            fragment.overlays.retain(|overlay| !left(&overlay.file));
-        }
-        Version::load(self.snapshot, self.root.clone(), fragments).await
-    }
 }
 
 struct Component<'a> {
@@ -182,11 +116,28 @@ impl Component<'_> {
             fragments.push(work.fragment);
         }
         for (carrier, rows) in extras {
-            let mut fragment = self.delta.side.fragments[carrier].clone();
-            fragment.deleted = rows.complement(fragment.rows);
-            fragments.push(fragment);
+            fragments.push(self.extra(carrier, &rows).await?);
         }
         Ok(Outcome { fragments, conflicts: self.found.list(self.merge) })
+    }
+
+    /// A carrier of the other side with some of its rows, which have the defaults of columns that it lacks.
+    async fn extra(&self, carrier: usize, rows: &RowSet) -> Result<Fragment> {
+        let merge = self.merge;
+        let mut fragment = self.delta.side.fragments[carrier].clone();
+        fragment.deleted = rows.complement(fragment.rows);
+        let mut left = merge.lacking(self.delta);
+        left.retain(|column| fragment.all_files().any(|file| file.fields.contains(&column.field)));
+        if left.is_empty() || merge.dry {
+            return Ok(fragment);
+        }
+        let version = merge.at_defaults(vec![fragment.clone()], &left).await?;
+        let mut patch = Patch::default();
+        for column in left {
+            patch.add(column.field, rows.clone(), version.carried(column, 0, rows).await?);
+        }
+        fragment.overlays.extend(patch.write(merge.lake, &merge.root.schema.columns).await?);
+        Ok(fragment)
     }
 
     /// A carrier of the start, with the other side's new overlays and files if they fit as they are.
@@ -420,13 +371,11 @@ impl Component<'_> {
         version: &Version,
         works: &mut BTreeMap<usize, Work>,
     ) -> Result<()> {
-        let root = self.merge.root;
-        let new = root.schema.columns.iter().filter(|column| version.column(column.field).is_none());
-        let new: Vec<_> = new.filter(|new| root.defaults.iter().any(|file| file.fields.contains(&new.field))).collect();
+        let new = self.merge.lacking(version);
         if new.is_empty() || rows.is_empty() || self.merge.dry {
             return Ok(());
         }
-        let version = self.merge.at_defaults(version, leaf, &new).await?;
+        let version = self.merge.at_defaults(self.merge.carriers(version, leaf), &new).await?;
         for column in new {
             let except = except.iter().filter(|(field, _)| *field == column.field);
             let rows = except.fold(rows.clone(), |rows, (_, others)| rows.subtract(others));

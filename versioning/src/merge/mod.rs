@@ -5,6 +5,7 @@
 
 mod component;
 mod keys;
+mod lacking;
 mod policy;
 mod schema;
 
