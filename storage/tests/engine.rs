@@ -37,7 +37,7 @@ async fn read_all(storage: &Storage) -> Result<(), Error> {
 #[tokio::test]
 async fn failures_that_pass_are_tried_again_and_every_byte_is_right() {
     for fault in [Fault::ErrorBefore, Fault::ErrorAfter, Fault::Truncate(None), Fault::Break(None), Fault::Throttle] {
-        let (store, storage) = remote(&[]).await;
+        let (store, storage) = remote(&[("max_retries", "40")]).await;
         store.add(Rule::new(fault).on(OpKind::Get).chance(0.4));
         for _ in 0..4 {
             read_all(&storage).await.unwrap();

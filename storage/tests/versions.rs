@@ -62,7 +62,7 @@ async fn an_object_that_was_replaced_is_an_error_that_says_how_and_is_not_asked_
 #[tokio::test]
 async fn failures_that_pass_are_tried_again() {
     for fault in [Fault::ErrorBefore, Fault::Truncate(None), Fault::Break(None), Fault::Throttle] {
-        let (store, storage, version) = remote(&[]).await;
+        let (store, storage, version) = remote(&[("max_retries", "40")]).await;
         store.add(Rule::new(fault).on(OpKind::Get).chance(0.5));
         for _ in 0..4 {
             assert_eq!(two(&storage, &version).await.unwrap(), ["789", "01"], "{fault:?}");

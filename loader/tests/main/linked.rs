@@ -287,7 +287,7 @@ fn flaky(options: &[(&str, &str)]) -> (FaultStore, Model, Table) {
 
 #[test]
 fn failures_that_pass_cost_time_and_no_row() {
-    let (store, model, table) = flaky(&[]);
+    let (store, model, table) = flaky(&[("max_retries", "40")]);
     for fault in [StoreFault::ErrorBefore, StoreFault::Truncate(None), StoreFault::Break(None), StoreFault::Throttle] {
         store.clear();
         store.add(Rule::new(fault).on(OpKind::Get).chance(0.3));

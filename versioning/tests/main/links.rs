@@ -254,14 +254,14 @@ fn a_store_that_fails_is_no_broken_link_and_failures_that_pass_are_tried_again()
         let inner = memory();
         let link = linked(&inner, "a").await;
         let faults = Arc::new(FaultStore::new(inner.store().unwrap(), 3));
-        let options: Options = [("max_retries", "6")].into_iter().collect();
+        let options: Options = [("max_retries", "8")].into_iter().collect();
         let photos = Storage::from_remote_store(faults.clone(), "flaky://photos", &options).unwrap();
         let links: Vec<_> = (0..20).map(|at| Some(Link { part: Some(at % 5..at % 5 + 9), ..link.clone() })).collect();
         let lake = lake(memory(), Some(photos.url()), &links).await;
         lake.allow_links([photos.clone()]);
         let table = table(&lake).await;
-        faults.add(Rule::new(Fault::ErrorBefore).on(OpKind::Get).chance(0.3));
-        faults.add(Rule::new(Fault::Truncate(None)).on(OpKind::Get).chance(0.3));
+        faults.add(Rule::new(Fault::ErrorBefore).on(OpKind::Get).chance(0.2));
+        faults.add(Rule::new(Fault::Truncate(None)).on(OpKind::Get).chance(0.2));
         for row in 0..20 {
             let found = table.take_linked("photo", &[row]).await.unwrap().remove(0).unwrap().unwrap();
             assert_eq!(found, content("a").slice(row as usize % 5..row as usize % 5 + 9));
