@@ -15,7 +15,7 @@ use std::{
     time::Duration,
 };
 
-use forebay_format::{Codec, Column, ColumnSlice, Compression, DType, Dim, Schema, Values};
+use forebay_format::{Column, ColumnSlice, DType, Dim, Schema, Values};
 use forebay_loader::{HostDevice, Loader, LoaderOptions, Shuffle, Window};
 use forebay_storage::{Options, Storage, testing::FaultStore};
 use forebay_versioning::{At, Lake, Rows, Selection, Table};
@@ -24,19 +24,12 @@ fn block_on<T>(future: impl Future<Output = T>) -> T {
     forebay_storage::runtime().unwrap().block_on(future)
 }
 
-/// What a row holds: random bytes; or zeros that take no room in the store, so that sets can be as large as one likes.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum Content {
-    Random,
-    Zeros,
-}
-
-/// A table of rows of `row_bytes`, and a label each. It is read by requests, never mapped.
-fn table(folder: &Path, rows: usize, row_bytes: usize, content: Content) -> Table {
-    let path = folder.join(format!("costs-{rows}-{row_bytes}-{content:?}").to_lowercase());
+/// A table of random rows of `row_bytes`, and a label each. It is read by requests, never mapped.
+fn table(folder: &Path, rows: usize, row_bytes: usize) -> Table {
+    let path = folder.join(format!("costs-{rows}-{row_bytes}"));
     let storage = Storage::open(path.to_str().unwrap(), &Options::default()).unwrap();
     if !path.exists() {
-        write(storage.clone(), rows, row_bytes, content);
+        write(storage.clone(), rows, row_bytes);
     }
     let remote = FaultStore::new(storage.store().unwrap(), 1);
     let remote = Storage::from_store(Arc::new(remote), "memory://costs");
@@ -46,14 +39,11 @@ fn table(folder: &Path, rows: usize, row_bytes: usize, content: Content) -> Tabl
     })
 }
 
-fn write(storage: Storage, rows: usize, row_bytes: usize, content: Content) {
-    let mut columns = [
+fn write(storage: Storage, rows: usize, row_bytes: usize) {
+    let columns = [
         Column::new("value", DType::U8, [Dim::Fixed(row_bytes as u32)]).unwrap(),
         Column::new("label", DType::I64, []).unwrap(),
     ];
-    if content == Content::Zeros {
-        columns[0].compression = Compression { codec: Codec::Lz4, shuffle: false };
-    }
     let lake = block_on(Lake::create(storage)).unwrap();
     let mut transaction = block_on(lake.begin("main")).unwrap();
     transaction.create_table("main", Schema::new(columns.to_vec()).unwrap()).unwrap();
@@ -64,7 +54,7 @@ fn write(storage: Storage, rows: usize, row_bytes: usize, content: Content) {
         let count = (rows - start).min(step);
         let labels: Vec<u8> = (start..start + count).flat_map(|label| (label as i64).to_le_bytes()).collect();
         let mut values = vec![0; count * row_bytes];
-        for word in values.chunks_exact_mut(8).take_while(|_| content == Content::Random) {
+        for word in values.chunks_exact_mut(8) {
             seed = seed.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1_442_695_040_888_963_407);
             word.copy_from_slice(&seed.to_le_bytes());
         }
@@ -93,7 +83,7 @@ fn line(case: &str, value: f64, unit: &str, floor: f64, bar: f64) {
 /// Bytes fetched by all ranks of an epoch that memory doesn't hold.
 fn dense(folder: &Path) {
     for (rows, row_bytes) in [(6_000, 150_528), (60_000, 12_288)] {
-        let selection = Selection::all(table(folder, rows, row_bytes, Content::Random));
+        let selection = Selection::all(table(folder, rows, row_bytes));
         let selected = (rows * (row_bytes + 8)) as f64;
         for world in [1, 2, 4, 8] {
             let fetched: u64 = (0..world)
@@ -120,7 +110,7 @@ fn dense(folder: &Path) {
 fn sparse(folder: &Path) {
     for row_bytes in [65_536, 150_528] {
         let rows = 6_000_u64;
-        let table = table(folder, rows as usize, row_bytes, Content::Random);
+        let table = table(folder, rows as usize, row_bytes);
         let chosen: Vec<u64> = (0..rows / 100).map(|number| number * 7_919 % rows).collect();
         let selection = Selection::new(table, Rows::List(chosen.into())).unwrap();
         let options = LoaderOptions {
@@ -145,11 +135,15 @@ fn resident() -> u64 {
     of("RssAnon:") + of("RssShmem:")
 }
 
-/// The most memory that epochs of a set ten times the budget take, with a window that takes half of it.
-fn memory(folder: &Path, budget: u64, epochs: u64, content: Content) {
-    const ROW: u64 = 150_528;
-    let rows = 10 * budget / ROW;
-    let selection = Selection::all(table(folder, rows as usize, ROW as usize, content));
+/// Rows of the set that memory is measured with: three times the largest budget, which takes 13 GB on disk.
+const MANY: u64 = 3 * (4 << 30) / ROW;
+const ROW: u64 = 150_528;
+
+/// The most memory that ten epochs of a set take that is ten times the budget, or as large as there is, with a window that takes
+/// half of the budget.
+fn memory(table: &Table, budget: u64) {
+    let rows = (10 * budget / ROW).min(MANY);
+    let selection = Selection::new(table.clone(), Rows::Runs([0..rows].into())).unwrap();
     let before = resident();
     let (peak, done) = (Arc::new(AtomicU64::new(0)), Arc::new(AtomicBool::new(false)));
     let watch = {
@@ -163,7 +157,7 @@ fn memory(folder: &Path, budget: u64, epochs: u64, content: Content) {
     };
     let window = (budget / 2 / 24 / (512 << 10)) as u32;
     let shuffle = Shuffle::Windowed(Window { lanes: 24, window, unit_bytes: 512 << 10 });
-    for epoch in 0..epochs {
+    for epoch in 0..10 {
         let options =
             LoaderOptions { batch_size: 128, shuffle, epoch, memory_budget: budget, ..LoaderOptions::default() };
         self::epoch(&selection, options);
@@ -171,8 +165,8 @@ fn memory(folder: &Path, budget: u64, epochs: u64, content: Content) {
     done.store(true, Ordering::Relaxed);
     watch.join().unwrap();
     let used = peak.load(Ordering::Relaxed).saturating_sub(before);
-    let case =
-        format!("memory at a budget of {} MiB, {epochs} epochs of {:.1} GB", budget >> 20, (rows * ROW) as f64 / 1e9);
+    let set = (rows * ROW) as f64 / 1e9;
+    let case = format!("memory at a budget of {} MiB, ten epochs of {set:.1} GB", budget >> 20);
     line(&case, used as f64, "B", (budget + (64 << 20)) as f64, 1.0);
 }
 
@@ -182,7 +176,8 @@ fn main() {
     std::fs::create_dir_all(folder).unwrap();
     dense(folder);
     sparse(folder);
-    memory(folder, 256 << 20, 10, Content::Random);
-    memory(folder, 1 << 30, 10, Content::Zeros);
-    memory(folder, 4 << 30, 10, Content::Zeros);
+    let many = table(folder, MANY as usize, ROW as usize);
+    for budget in [256 << 20, 1 << 30, 4 << 30] {
+        memory(&many, budget);
+    }
 }

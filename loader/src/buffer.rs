@@ -51,6 +51,15 @@ struct Free {
 }
 
 impl Free {
+    /// Takes out the smallest buffer of `size` bytes or up to a quarter more, so that batches of ragged rows, no two of which are
+    /// of one size, find each other's.
+    fn fitting(&mut self, size: usize) -> Option<Allocation> {
+        let (_, list) = self.by_size.range_mut(size..=size + size / 4).find(|(_, list)| !list.is_empty())?;
+        let found = list.pop()?;
+        self.bytes -= found.layout.size();
+        Some(found)
+    }
+
     /// Frees buffers of other sizes than `size` until at most `keep` bytes are left; whether that was reached.
     fn shrink(&mut self, keep: usize, size: usize) -> bool {
         while self.bytes > keep {
@@ -86,8 +95,8 @@ impl HostPool {
         let size = size_class(len);
         let recycled = {
             let mut free = self.shared.free.lock().unwrap_or_else(PoisonError::into_inner);
-            let allocation = free.by_size.get_mut(&size).and_then(Vec::pop);
-            free.bytes -= allocation.as_ref().map_or(0, |_| size);
+            let allocation = free.fitting(size);
+            let size = allocation.as_ref().map_or(size, |found| found.layout.size());
             free.used += size;
             free.most = free.most.max(free.used);
             let keep = self.shared.room(&free);
@@ -374,6 +383,19 @@ mod tests {
         drop(first);
         drop(second);
         assert_eq!(pool.take(990).unwrap().as_ptr(), address);
+    }
+
+    #[test]
+    fn a_buffer_serves_who_asks_for_somewhat_less() {
+        let pool = HostPool::new(1 << 20);
+        let buffer = pool.take(100_000).unwrap();
+        let address = buffer.as_ptr();
+        drop(buffer);
+        assert_ne!(pool.take(60_000).unwrap().as_ptr(), address);
+        let less = pool.take(90_000).unwrap();
+        assert_eq!((less.as_ptr(), less.len()), (address, 90_000));
+        drop(less);
+        assert_eq!(pool.take(100_000).unwrap().as_ptr(), address, "it is as long as it was");
     }
 
     #[test]

@@ -202,7 +202,10 @@ fn a_cache_on_disk_that_holds_half_keeps_what_comes_next() {
                     storage.foresee([]);
                 }
                 // Slower than the disk: what is not written in time is not kept.
-                std::thread::sleep(Duration::from_millis(5));
+                let waiting = || storage.stats().cache.is_some_and(|it| it.stored + it.not_stored < it.misses);
+                while waiting() {
+                    std::thread::sleep(Duration::from_millis(1));
+                }
             }
         }
         storage.stats().bytes
