@@ -196,12 +196,16 @@ fn a_cache_on_disk_that_holds_half_keeps_what_comes_next() {
         let loader = loader(&table(storage.clone()), options);
         for epoch in 0..3 {
             loader.set_epoch(epoch);
-            for batch in loader.iter().unwrap() {
+            for (step, batch) in loader.iter().unwrap().enumerate() {
                 batch.unwrap();
-                if !foreseen {
-                    storage.foresee([]);
+                match foreseen {
+                    false => storage.foresee([]),
+                    // What is to come is told soon after the first batch, and long before the second here.
+                    true if step == 0 => std::thread::sleep(Duration::from_millis(700)),
+                    true => {}
                 }
                 // Slower than the disk: what is not written in time is not kept.
+                std::thread::sleep(Duration::from_millis(5));
                 let waiting = || storage.stats().cache.is_some_and(|it| it.stored + it.not_stored < it.misses);
                 while waiting() {
                     std::thread::sleep(Duration::from_millis(1));
