@@ -155,8 +155,14 @@ impl Component<'_> {
             && self.start.side.leaves().any(|(leaf, pieces)| {
                 pieces.iter().any(|piece| piece.carrier == carrier) && !self.merge.base.side.leaf(leaf).is_empty()
             });
+        // What both have and the base hasn't was picked before, and may be under what came since.
+        let picked = |delta: &Fragment| {
+            let has = |fragment: &Fragment, id| fragment.overlays.iter().any(|other| other.file.id == id);
+            let mut new = delta.overlays.iter().map(|overlay| overlay.file.id);
+            new.any(|id| has(&fragment, id) && !base.as_ref().is_some_and(|base| has(base, id)))
+        };
         let mut attached = false;
-        if let Some(delta) = delta.filter(|delta| !elsewhere && kept(delta) && kept(&fragment)) {
+        if let Some(delta) = delta.filter(|delta| !elsewhere && kept(delta) && kept(&fragment) && !picked(delta)) {
             for overlay in &delta.overlays {
                 if !fragment.overlays.iter().any(|other| other.file.id == overlay.file.id) {
                     fragment.overlays.push(overlay.clone());
