@@ -79,22 +79,23 @@ impl Builder {
         if !images.is_empty() {
             let length = images.iter().map(|(_, image)| image.bytes()).sum();
             let mut buffer = self.job.device.arena(length).map_err(Cause::from)?;
-            let (mut rest, mut at) = (buffer.bytes_mut(), 0);
+            let mut rest = buffer.bytes_mut();
             let places = images.into_iter().map(|(row, image)| {
                 let (out, behind) = std::mem::take(&mut rest).split_at_mut(image.bytes());
                 rest = behind;
-                at += out.len();
-                (row, at - out.len(), image, out)
+                (row, image, out)
             });
-            let decoded = self.each(places.collect::<Vec<_>>(), |(row, at, image, out)| {
-                let (shape, length, window) = (image.shape, out.len(), image.window);
-                (row, at, shape, length, window, image.encoded.decode(pixels, &image.needed, out))
+            let decoded = self.each(places.collect::<Vec<_>>(), |(row, image, out)| {
+                let (shape, window) = (image.shape, image.window);
+                (row, shape, window, image.encoded.decode(pixels, &image.needed, out))
             });
-            let region = self.region(buffer);
-            found.extend(decoded.into_iter().map(|(row, at, shape, length, window, decoded)| {
+            let (region, mut end) = (self.region(buffer), 0);
+            for (row, shape, window, decoded) in decoded {
+                let (at, length) = (end, bytes(shape));
+                end += length;
                 let held = Held { region: region.clone(), at, length, shape: shape.into(), valid: true, window };
-                (row, decoded.map(|()| Place::Held(held)))
-            }));
+                found.push((row, decoded.map(|()| Place::Held(held))));
+            }
             found.sort_unstable_by_key(|(row, _)| *row);
         }
         Ok(found)
@@ -220,8 +221,13 @@ impl Builder {
 impl Image<'_> {
     /// How many bytes its pixels have.
     fn bytes(&self) -> usize {
-        self.shape.iter().map(|length| *length as usize).product()
+        bytes(self.shape)
     }
+}
+
+/// How many bytes pixels of a height, a width and so many channels have.
+fn bytes(shape: [u32; 3]) -> usize {
+    shape.into_iter().map(|length| length as usize).product()
 }
 
 impl ColumnPlan {

@@ -198,11 +198,11 @@ fn a_cache_on_disk_that_holds_half_keeps_what_comes_next() {
             loader.set_epoch(epoch);
             for (step, batch) in loader.iter().unwrap().enumerate() {
                 batch.unwrap();
-                match foreseen {
-                    false => storage.foresee([]),
+                if !foreseen {
+                    storage.foresee([]);
+                } else if step == 0 {
                     // What is to come is told soon after the first batch, and long before the second here.
-                    true if step == 0 => std::thread::sleep(Duration::from_millis(700)),
-                    true => {}
+                    std::thread::sleep(Duration::from_millis(700));
                 }
                 // Slower than the disk: what is not written in time is not kept.
                 std::thread::sleep(Duration::from_millis(5));

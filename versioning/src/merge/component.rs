@@ -7,7 +7,10 @@ use forebay_format::{
     meta::{Fragment, TableRoot},
 };
 
-use super::policy::{Choice, Clash, Conflict, ConflictKind, MergeSide, Policy};
+use super::{
+    has,
+    policy::{Choice, Clash, Conflict, ConflictKind, MergeSide, Policy},
+};
 use crate::{
     Lake, Result, RowId, Snapshot,
     leaf::{self, Cells, Side},
@@ -127,7 +130,7 @@ impl Component<'_> {
         let mut fragment = self.delta.side.fragments[carrier].clone();
         fragment.deleted = rows.complement(fragment.rows);
         let mut left = merge.lacking(self.delta);
-        left.retain(|column| fragment.all_files().any(|file| file.fields.contains(&column.field)));
+        left.retain(|column| has(fragment.all_files(), column.field));
         if left.is_empty() || merge.dry {
             return Ok(fragment);
         }
@@ -155,14 +158,8 @@ impl Component<'_> {
             && self.start.side.leaves().any(|(leaf, pieces)| {
                 pieces.iter().any(|piece| piece.carrier == carrier) && !self.merge.base.side.leaf(leaf).is_empty()
             });
-        // What both have and the base hasn't was picked before, and may be under what came since.
-        let picked = |delta: &Fragment| {
-            let has = |fragment: &Fragment, id| fragment.overlays.iter().any(|other| other.file.id == id);
-            let mut new = delta.overlays.iter().map(|overlay| overlay.file.id);
-            new.any(|id| has(&fragment, id) && !base.as_ref().is_some_and(|base| has(base, id)))
-        };
         let mut attached = false;
-        if let Some(delta) = delta.filter(|delta| !elsewhere && kept(delta) && kept(&fragment) && !picked(delta)) {
+        if let Some(delta) = delta.filter(|delta| !elsewhere && kept(delta) && kept(&fragment)) {
             for overlay in &delta.overlays {
                 if !fragment.overlays.iter().any(|other| other.file.id == overlay.file.id) {
                     fragment.overlays.push(overlay.clone());
@@ -427,9 +424,7 @@ impl Component<'_> {
         let (here, there) =
             (self.start.values(&column, leaf, rows).await?, self.delta.values(&column, leaf, rows).await?);
         let (known, was) = self.merge.at_base(&column, leaf, rows).await?;
-        let new = self.merge.base.column(field).is_none();
-        let (mut silent_here, mut silent_there, mut ours, mut theirs, mut based) =
-            (Vec::new(), Vec::new(), Vec::new(), Vec::new(), Vec::new());
+        let (mut silent, mut ours, mut theirs) = (Vec::new(), Vec::new(), Vec::new());
         let mut chosen: Vec<(u32, ColumnData)> = Vec::new();
         for (at, row) in rows.iter().enumerate() {
             if equal(&here, at, &there, at) {
@@ -437,11 +432,11 @@ impl Component<'_> {
             }
             let old = known.position(row).map(|old| old as usize);
             if old.is_some_and(|old| equal(&was, old, &there, at)) {
-                silent_here.push(row);
+                silent.push(row);
                 continue;
             }
             if old.is_some_and(|old| equal(&was, old, &here, at)) {
-                silent_there.push(row);
+                theirs.push(row);
                 continue;
             }
             let id = self.row_id(leaf, row);
@@ -461,8 +456,7 @@ impl Component<'_> {
                 Choice::Side(_) => theirs.push(row),
                 Choice::Base => match old {
                     None => ours.push(row),
-                    Some(old) if new => chosen.push((row, old)),
-                    Some(_) => based.push(row),
+                    Some(old) => chosen.push((row, old)),
                 },
                 Choice::Value(value) => {
                     value.as_slice().check(&column)?;
@@ -471,14 +465,12 @@ impl Component<'_> {
                 Choice::Fail => self.found.cells.entry(field).or_default().push(id),
             }
         }
-        // What the other side has on top here, though this side's counts. A new column's values may lie in files, which
-        // are under whatever there is.
-        let silent_here = self.pieces(leaf, &RowSet::of(silent_here), works, |work| work.attached || new);
-        let silent_there = self.pieces(leaf, &RowSet::of(silent_there), works, |work| !work.attached || new);
-        // A decision is written even where the value is on top already: later merges see that there was one.
-        self.put(leaf, field, &silent_here.union(&RowSet::of(ours)), self.start, works).await?;
-        self.put(leaf, field, &silent_there.union(&RowSet::of(theirs)), self.delta, works).await?;
-        self.put(leaf, field, &RowSet::of(based), self.merge.base, works).await?;
+        // What the other side has on top here, though this side's counts.
+        let silent = self.pieces(leaf, &RowSet::of(silent), works, |work| work.attached);
+        // A decision is written even where the value is on top already: later merges see that there was one. The other side's
+        // value may be under what came here since, also where it was put on as it is.
+        self.put(leaf, field, &silent.union(&RowSet::of(ours)), self.start, works).await?;
+        self.put(leaf, field, &RowSet::of(theirs), self.delta, works).await?;
         for (row, value) in chosen {
             for piece in self.start.side.leaf(leaf).iter().filter(|piece| piece.rows.contains(row)) {
                 if let Some(work) = works.get_mut(&piece.carrier) {

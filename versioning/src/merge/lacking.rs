@@ -8,7 +8,7 @@ use forebay_format::{
     meta::{DataFileRef, Fragment},
 };
 
-use super::component::Merge;
+use super::{component::Merge, has};
 use crate::{
     Result,
     read::empty,
@@ -32,23 +32,20 @@ impl Merge<'_> {
         };
         let fields = self.root.schema.columns.iter().map(|column| column.field);
         let mut fields = fields.filter(|field| version.column(*field).is_none() && other.column(*field).is_some());
-        let deleted = |fragments: &[Fragment]| -> Vec<_> {
-            fragments.iter().map(|fragment| (fragment.id, fragment.deleted.clone())).collect()
-        };
+        let rows = |fragment: &Fragment| (fragment.id, fragment.deleted.clone());
+        let same_rows = fragments.iter().map(rows).eq(others.iter().map(rows));
         fields.any(|field| {
             let held = files(fragments, field);
-            held != files(others, field) || !held.is_empty() && deleted(fragments) != deleted(others)
+            held != files(others, field) || !held.is_empty() && !same_rows
         })
     }
 
     /// Whether fragments of the base hold values of a column that was dropped there and that both sides have.
     pub(super) fn left(&self, fragments: &[Fragment]) -> bool {
         let fields = self.root.schema.columns.iter().map(|column| column.field);
-        let mut back = fields.filter(|field| {
-            self.base.column(*field).is_none()
-                && [self.ours, self.theirs].iter().all(|side| side.column(*field).is_some())
-        });
-        back.any(|field| fragments.iter().any(|fragment| fragment.all_files().any(|file| file.fields.contains(&field))))
+        let both = |field| [self.ours, self.theirs].iter().all(|side| side.column(field).is_some());
+        let mut back = fields.filter(|field| self.base.column(*field).is_none() && both(*field));
+        back.any(|field| fragments.iter().any(|fragment| has(fragment.all_files(), field)))
     }
 
     /// Which rows of a leaf have a known value of a column at the base, and these. Where the base lacks the column, its default
@@ -65,7 +62,7 @@ impl Merge<'_> {
             let values = self.base.values(column, leaf, &known).await?;
             return Ok((known, values));
         }
-        if self.root.defaults.iter().any(|file| file.fields.contains(&column.field)) {
+        if has(&self.root.defaults, column.field) {
             let base = self.at_defaults(self.carriers(self.base, leaf), &[column]).await?;
             let values = base.values(column, leaf, &known).await?;
             return Ok((known, values));
@@ -85,9 +82,8 @@ impl Merge<'_> {
 
     /// Columns of the merged table that a version lacks and that have a default.
     pub(super) fn lacking(&self, version: &Version) -> Vec<&Column> {
-        let root = self.root;
-        let lacking = root.schema.columns.iter().filter(|column| version.column(column.field).is_none());
-        lacking.filter(|new| root.defaults.iter().any(|file| file.fields.contains(&new.field))).collect()
+        let lacking = self.root.schema.columns.iter().filter(|column| version.column(column.field).is_none());
+        lacking.filter(|new| has(&self.root.defaults, new.field)).collect()
     }
 
     /// Fragments of a version that lacks some columns, which have their defaults there: also where a value is left in a file.

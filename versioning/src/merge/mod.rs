@@ -306,8 +306,8 @@ impl Merger<'_> {
 }
 
 /// Whether one of some files has a column.
-fn has(files: &[DataFileRef], field: FieldId) -> bool {
-    files.iter().any(|file| file.fields.contains(&field))
+fn has<'a>(files: impl IntoIterator<Item = &'a DataFileRef>, field: FieldId) -> bool {
+    files.into_iter().any(|file| file.fields.contains(&field))
 }
 
 /// Whether a column has another value in a row that both versions have.
