@@ -464,3 +464,46 @@ fn a_column_that_is_added_once_more_keeps_the_values_it_has() {
         }
     });
 }
+
+#[test]
+fn an_update_that_was_reverted_and_is_picked_once_more_counts() {
+    block_on(async {
+        let (_folder, storage) = temporary();
+        let lake = lake(storage, &[0..3]).await.unwrap();
+        set(&lake, "main", 1, 100).await;
+        let updated = At::Commit(lake.snapshot(&At::default()).await.unwrap().id());
+        set(&lake, "main", 0, 200).await;
+        lake.revert("main", &updated, &by()).await.unwrap();
+        assert_eq!(ids(&lake, "main").await, [200, 1, 2]);
+        lake.cherry_pick("main", &updated, &by()).await.unwrap();
+        assert_eq!(ids(&lake, "main").await, [200, 100, 2]);
+    });
+}
+
+#[test]
+fn a_row_from_a_side_without_a_column_has_its_default_and_not_what_is_left_in_its_file() {
+    block_on(async {
+        // The row comes back, or is here already when the column does.
+        let (_folder, storage) = temporary();
+        let lake = lake(storage, &[0..3]).await.unwrap();
+        lake.create_branch("other", &branch("main")).await.unwrap();
+        append(&lake, "other", 3..5).await.unwrap();
+        drop_text(&lake, "other").await;
+        set(&lake, "other", 4, 40).await;
+        let updated = At::Commit(lake.snapshot(&branch("other")).await.unwrap().id());
+        let theirs = by().with_policy(Policy::Side(MergeSide::Theirs));
+        lake.revert("main", &updated, &theirs).await.unwrap();
+        assert_eq!(ids(&lake, "main").await, [0, 1, 2, 4]);
+        assert_eq!(texts(&lake, "main").await, [Row::of(0).text, Row::of(1).text, Row::of(2).text, None]);
+    });
+    block_on(async {
+        let (_folder, storage) = temporary();
+        let lake = lake(storage, &[0..3]).await.unwrap();
+        lake.create_branch("whole", &branch("main")).await.unwrap();
+        delete(&lake, "main", 1).await;
+        let dropped = drop_text(&lake, "main").await;
+        lake.cherry_pick("whole", &dropped, &by()).await.unwrap();
+        lake.revert("whole", &dropped, &by()).await.unwrap();
+        assert_eq!(texts(&lake, "whole").await, [Row::of(0).text, None, Row::of(2).text]);
+    });
+}
