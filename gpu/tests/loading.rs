@@ -273,3 +273,21 @@ fn a_forked_child_is_refused_before_it_touches_what_its_parent_had() {
     assert_eq!(unsafe { libc::waitpid(child, &raw mut status, 0) }, child);
     assert!(libc::WIFEXITED(status) && libc::WEXITSTATUS(status) == 42, "{status}");
 }
+
+#[test]
+fn an_arena_lies_near_its_device() {
+    // SAFETY: no memory, which the call looks at last: it only tells whether the system lets this process ask.
+    if unsafe { libc::syscall(libc::SYS_mbind, 0, 0, libc::MPOL_DEFAULT, 0, 0, 0) } != 0 {
+        eprintln!("not shown: this system, or this container, takes no policy of memory");
+        return;
+    }
+    let mock = Mock::start();
+    let device = CudaLoaderDevice::open(0, mock.options()).unwrap();
+    let arena = device.arena(5000).unwrap();
+    let address = arena.bytes().as_ptr() as usize;
+    let maps = std::fs::read_to_string("/proc/self/numa_maps").unwrap();
+    let start = |line: &str| usize::from_str_radix(line.split(' ').next().unwrap(), 16).unwrap();
+    let mapping = maps.lines().rfind(|line| start(line) <= address).unwrap();
+    // The stand-in says that node 0 is nearest.
+    assert_eq!(mapping.split(' ').nth(1), Some("prefer:0"), "{mapping}");
+}

@@ -24,6 +24,7 @@ pub(crate) struct Context {
     newer: Newer,
     /// The driver can register host memory that it may only read.
     read_only_registration: bool,
+    numa_node: Option<u32>,
 }
 
 impl Context {
@@ -40,14 +41,15 @@ impl Context {
         let name = device.name().map_err(named("cuDeviceGetName"))?;
         let multiprocessors =
             device.get_attribute(DeviceAttribute::MultiprocessorCount).map_err(named("cuDeviceGetAttribute"))?;
-        let read_only_registration = attribute(&device, READ_ONLY_HOST_REGISTER_SUPPORTED);
+        let read_only_registration = attribute(&device, READ_ONLY_HOST_REGISTER_SUPPORTED) == Some(1);
+        let numa_node = attribute(&device, HOST_NUMA_ID).and_then(|node| u32::try_from(node).ok());
         let before = current()?;
         let primary = Primary::new(device).map_err(named("cuDevicePrimaryCtxRetain"))?;
         // `Primary::new` leaves its context current; entering is this type's own business.
         // SAFETY: the context was current before this call, or null, which makes none current.
         check("cuCtxSetCurrent", unsafe { sys::cuCtxSetCurrent(before) })?;
         let multiprocessors = multiprocessors.max(1).cast_unsigned();
-        Ok(Arc::new(Self { primary, ordinal, name, multiprocessors, newer, read_only_registration }))
+        Ok(Arc::new(Self { primary, ordinal, name, multiprocessors, newer, read_only_registration, numa_node }))
     }
 
     pub(crate) fn ordinal(&self) -> u32 {
@@ -68,6 +70,12 @@ impl Context {
 
     pub(crate) fn read_only_registration(&self) -> bool {
         self.read_only_registration
+    }
+
+    /// The node of the host's memory that is nearest to the device; `None` if there is only one kind of memory, or the driver doesn't
+    /// know, before CUDA 12.2.
+    pub(crate) fn numa_node(&self) -> Option<u32> {
+        self.numa_node
     }
 
     /// Makes this context current on this thread until the guard is dropped.
@@ -119,9 +127,10 @@ impl Drop for Entered {
 }
 
 const READ_ONLY_HOST_REGISTER_SUPPORTED: u32 = 113;
+const HOST_NUMA_ID: u32 = 134;
 
-/// An attribute newer than `cust`; a driver that doesn't know it lacks what it tells of.
-fn attribute(device: &Device, which: u32) -> bool {
+/// An attribute newer than `cust`; `None` from a driver that doesn't know it.
+fn attribute(device: &Device, which: u32) -> Option<i32> {
     let mut value = 0;
     // SAFETY: the function takes an int for which attribute; `cust` declares it as an enum that ends before this one,
     // so it is called through a pointer that says what it is. It writes one int.
@@ -131,7 +140,7 @@ fn attribute(device: &Device, which: u32) -> bool {
         let get: unsafe extern "C" fn(*mut i32, u32, i32) -> sys::CUresult = std::mem::transmute(get);
         get(&raw mut value, which, device.as_raw())
     };
-    code == sys::CUresult::CUDA_SUCCESS && value == 1
+    (code == sys::CUresult::CUDA_SUCCESS).then_some(value)
 }
 
 fn current() -> Result<sys::CUcontext> {

@@ -45,7 +45,7 @@ impl Arenas {
 
     fn carve(&self, size: usize, blocks: &mut Vec<Block>) -> Result<()> {
         let count = (SLAB / size).max(1);
-        let pages = Arc::new(Pages::new(count * size)?);
+        let pages = Arc::new(Pages::new(count * size, self.context.numa_node())?);
         // SAFETY: the pages live as long as the `Arc` that goes along. They are written only through an `Arena`, whose owner
         // hands it to a device only once it is filled and keeps it as it is while a batch reads from it.
         let region =
@@ -129,8 +129,12 @@ unsafe impl Send for Pages {}
 // SAFETY: as above.
 unsafe impl Sync for Pages {}
 
+/// A mask of nodes has so many bits, more than Linux allows nodes.
+const NODES: usize = 2048;
+
 impl Pages {
-    fn new(length: usize) -> Result<Self> {
+    /// Pages of the host's memory at `node`, as long as there are free ones: from another, the link's rate may be halved.
+    fn new(length: usize, node: Option<u32>) -> Result<Self> {
         let (protection, flags) = (libc::PROT_READ | libc::PROT_WRITE, libc::MAP_PRIVATE | libc::MAP_ANONYMOUS);
         // SAFETY: a new anonymous mapping of a length above 0 touches nothing that exists.
         let start = unsafe { libc::mmap(ptr::null_mut(), length, protection, flags, -1, 0) };
@@ -142,7 +146,21 @@ impl Pages {
             libc::madvise(start, length, libc::MADV_DONTFORK);
             libc::madvise(start, length, libc::MADV_HUGEPAGE);
         }
-        Ok(Self { start, length })
+        let pages = Self { start, length };
+        if let Some(node) = node.filter(|node| (*node as usize) < NODES - 1) {
+            pages.prefer(node as usize);
+        }
+        Ok(pages)
+    }
+
+    fn prefer(&self, node: usize) {
+        let mut nodes = [0_u64; NODES / 64];
+        nodes[node / 64] = 1 << (node % 64);
+        // SAFETY: the range is this value's mapping, of which no page was touched; the mask has as many bits as it is said to. Where the
+        // system refuses (in some containers), pages come from wherever it takes them.
+        unsafe {
+            libc::syscall(libc::SYS_mbind, self.start, self.length, libc::MPOL_PREFERRED, nodes.as_ptr(), NODES, 0);
+        }
     }
 
     fn bytes(&self) -> &[u8] {
