@@ -327,6 +327,7 @@ def ranks(bench: Bench) -> None:
     bench.report.say(f"   GB/s of each rank: {each}; plain copies at once: {all_['copies'] / 1e9:.1f} in all, alone {one['copies'] / 1e9:.1f}")
     bench.report.rate(f"{count} GPUs beside one", sum(all_["rates"]) / 1e9, "GB/s", one["rates"][0] / 1e9, bar=0.95 * count if count == 2 else 0.85 * count)
     bench.report.rate("  whole epochs, their start included", all_["whole"] / 1e9, "GB/s", one["whole"] / 1e9)
+    bench.report.rate("  batched copies of the same rows by the driver alone", all_["rows"] / 1e9, "GB/s", one["rows"] / 1e9)
     bench.report.rate(f"  pinned copies of {count} GPUs at once beside one", all_["copies"] / 1e9, "GB/s", one["copies"] / 1e9)
     bench.report.cost(f"ResNet-50 DDP step on {count} GPUs", all_["step"] * 1e3, "ms", all_["synthetic"] * 1e3, bar=1 / 1.03)
 
