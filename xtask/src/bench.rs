@@ -105,11 +105,15 @@ fn ready(repo: &Repo, args: &Args) -> Result<(Command, Option<Server>)> {
     bench.env("OMP_WAIT_POLICY", "passive").env("FOREBAY_BENCH_WHEEL", wheel);
     let server = match args.name {
         Name::Order => {
-            bench.env("FOREBAY_BENCH_NAME", "order").env("FOREBAY_BENCH_PROGRAM", example(repo, "order_quality")?);
+            bench
+                .env("FOREBAY_BENCH_NAME", "order")
+                .env("FOREBAY_BENCH_PROGRAM", example(repo, "forebay-loader", "order_quality")?);
             None
         }
         Name::Loader => {
-            bench.env("FOREBAY_BENCH_NAME", "loader").env("FOREBAY_BENCH_PROGRAM", example(repo, "loader_costs")?);
+            bench
+                .env("FOREBAY_BENCH_NAME", "loader")
+                .env("FOREBAY_BENCH_PROGRAM", example(repo, "forebay-loader", "loader_costs")?);
             None
         }
         Name::Versions => {
@@ -125,6 +129,9 @@ fn ready(repo: &Repo, args: &Args) -> Result<(Command, Option<Server>)> {
             bench.env("FOREBAY_BENCH_S3_CONTROL", proxy.control().to_string());
             bench.env("FOREBAY_BENCH_DELAY_MS", args.delay.to_string());
             bench.env("FOREBAY_XTASK", std::env::current_exe()?);
+            if matches!(args.name, Name::S3) {
+                bench.env("FOREBAY_BENCH_GETS", example(repo, "forebay-storage", "plain_gets")?);
+            }
             Some(server)
         }
     };
@@ -145,9 +152,9 @@ fn costs(repo: &Repo, args: &Args) -> Result<String> {
     Ok(printed.lines().filter_map(|line| Some(format!("{}\n", &line[line.find('{')?..]))).collect())
 }
 
-/// Builds a program among the examples of the loader's crate.
-fn example(repo: &Repo, name: &str) -> Result<PathBuf> {
-    shell::run(shell::cargo(repo).args(["build", "--release", "--quiet", "-p", "forebay-loader", "--example", name]))?;
+/// Builds a program among the examples of a crate.
+fn example(repo: &Repo, of: &str, name: &str) -> Result<PathBuf> {
+    shell::run(shell::cargo(repo).args(["build", "--release", "--quiet", "-p", of, "--example", name]))?;
     Ok(repo.target.join("release").join("examples").join(name))
 }
 

@@ -8,7 +8,6 @@ use serde::{Deserialize, Serialize};
 use std::io::{BufRead, BufReader, Read, Write};
 use std::net::{SocketAddr, TcpStream};
 use std::process::ExitCode;
-use std::sync::Mutex;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::Instant;
 
@@ -19,9 +18,6 @@ pub(crate) struct Args {
     /// How many GETs are in flight at once.
     #[arg(long)]
     connections: usize,
-    /// Keep all that arrives in memory of its own, as who shuffles has to, instead of one reused buffer a connection.
-    #[arg(long)]
-    keep: bool,
 }
 
 /// One GET, a line of standard input: `{"path": "/bucket/key", "start": 0, "end": 100}`.
@@ -36,8 +32,6 @@ pub(crate) struct Get {
 #[derive(Serialize)]
 struct Outcome {
     seconds: f64,
-    /// Until the first response was complete.
-    first_seconds: f64,
     bytes: u64,
     requests: usize,
 }
@@ -51,35 +45,25 @@ pub(crate) fn run(args: &Args) -> Result<ExitCode> {
 
 fn fetch(args: &Args, gets: &[Get]) -> Result<Outcome> {
     let next = AtomicUsize::new(0);
-    let first = Mutex::new(None);
     let start = Instant::now();
     let bytes = std::thread::scope(|scope| {
-        let threads: Vec<_> =
-            (0..args.connections).map(|_| scope.spawn(|| work(args, gets, &next, start, &first))).collect();
+        let threads: Vec<_> = (0..args.connections).map(|_| scope.spawn(|| work(args, gets, &next))).collect();
         threads
             .into_iter()
             .map(|thread| thread.join().map_err(|_| anyhow::anyhow!("a fetching thread ended early"))?)
             .sum::<Result<u64>>()
     })?;
     let seconds = start.elapsed().as_secs_f64();
-    let first_seconds = first.into_inner().ok().flatten().unwrap_or(seconds);
-    Ok(Outcome { seconds, first_seconds, bytes, requests: gets.len() })
+    Ok(Outcome { seconds, bytes, requests: gets.len() })
 }
 
-fn work(args: &Args, gets: &[Get], next: &AtomicUsize, start: Instant, first: &Mutex<Option<f64>>) -> Result<u64> {
+fn work(args: &Args, gets: &[Get], next: &AtomicUsize) -> Result<u64> {
     let stream = TcpStream::connect(args.server)?;
     stream.set_nodelay(true)?;
     let mut reader = BufReader::with_capacity(256 << 10, stream);
-    let (mut body, mut kept) = (Vec::new(), Vec::new());
-    let mut bytes = 0;
+    let (mut body, mut bytes) = (Vec::new(), 0);
     while let Some(get) = gets.get(next.fetch_add(1, Ordering::Relaxed)) {
         bytes += one(&mut reader, args.server, get, &mut body).with_context(|| format!("GET {}", get.path))?;
-        if args.keep {
-            kept.push(std::mem::take(&mut body));
-        }
-        if let Ok(mut first) = first.lock() {
-            first.get_or_insert_with(|| start.elapsed().as_secs_f64());
-        }
     }
     Ok(bytes)
 }
@@ -110,10 +94,6 @@ fn one(reader: &mut BufReader<TcpStream>, server: SocketAddr, get: &Get, body: &
     let length = length.context("no content-length")?;
     if length as u64 != get.end - get.start {
         bail!("{length} bytes where {} were asked for", get.end - get.start);
-    }
-    if body.is_empty() {
-        // Pages that the system zeroed, and nobody again.
-        *body = vec![0; length];
     }
     body.resize(length, 0);
     reader.read_exact(body)?;

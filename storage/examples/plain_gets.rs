@@ -1,0 +1,46 @@
+//! Ranged GETs by the crate `object_store` alone, dropped as they come: what reading a lake from S3 is measured against.
+//!
+//! `plain_gets ENDPOINT CONNECTIONS < RANGES`, each range a line of bucket, key, first byte and the byte behind the last.
+#![allow(clippy::unwrap_used, clippy::print_stdout)]
+
+use std::{
+    io::BufRead,
+    sync::{
+        Arc,
+        atomic::{AtomicUsize, Ordering},
+    },
+    time::Instant,
+};
+
+use object_store::{ObjectStoreExt as _, aws::AmazonS3Builder, path::Path};
+use tokio::task::JoinSet;
+
+#[tokio::main]
+async fn main() {
+    let mut args = std::env::args().skip(1);
+    let (endpoint, connections) = (args.next().unwrap(), args.next().unwrap().parse().unwrap());
+    let (mut gets, mut bucket) = (Vec::new(), String::new());
+    for line in std::io::stdin().lock().lines() {
+        let line = line.unwrap();
+        let [of, key, start, end] = line.split('\t').collect::<Vec<_>>()[..] else { panic!("{line}") };
+        of.clone_into(&mut bucket);
+        gets.push((Path::parse(key).unwrap(), start.parse().unwrap()..end.parse::<u64>().unwrap()));
+    }
+    let store = AmazonS3Builder::new().with_endpoint(endpoint).with_allow_http(true).with_region("us-east-1");
+    let store = store.with_access_key_id("bench").with_secret_access_key("bench").with_bucket_name(bucket);
+    let (store, gets, next) = (Arc::new(store.build().unwrap()), Arc::new(gets), Arc::new(AtomicUsize::new(0)));
+    let (start, mut workers) = (Instant::now(), JoinSet::new());
+    for _ in 0..connections {
+        let (store, gets, next) = (store.clone(), gets.clone(), next.clone());
+        workers.spawn(async move {
+            let mut bytes = 0;
+            while let Some((path, range)) = gets.get(next.fetch_add(1, Ordering::Relaxed)) {
+                bytes += store.get_range(path, range.clone()).await.unwrap().len();
+            }
+            bytes
+        });
+    }
+    let bytes: usize = workers.join_all().await.into_iter().sum();
+    let (seconds, requests) = (start.elapsed().as_secs_f64(), gets.len());
+    println!(r#"{{"seconds": {seconds}, "bytes": {bytes}, "requests": {requests}}}"#);
+}
