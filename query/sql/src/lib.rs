@@ -29,11 +29,13 @@ mod links;
 mod matching;
 mod parameters;
 mod parse;
+mod planner;
 mod refs;
 mod scan;
 mod select;
 mod session;
 mod show;
+mod tasks;
 mod tensor;
 mod types;
 

@@ -29,6 +29,7 @@ use crate::{
     catalog::{Only, Opened, Tables},
     change, copy, functions, index, matching, parameters,
     parse::{self, Names, Parsed, What},
+    planner::Planner,
     scan::FirstRows,
     select, show,
 };
@@ -326,6 +327,7 @@ fn base(options: &Options) -> Result<SessionState> {
     // Scans come in partitions of their own; dealing out batches in turns would lose the order of the rows.
     settings.optimizer.enable_round_robin_repartition = false;
     let state = SessionStateBuilder::new_with_default_features()
+        .with_query_planner(Arc::new(Planner::new(&config, &runtime)))
         .with_config(config)
         .with_runtime_env(runtime)
         .with_physical_optimizer_rule(Arc::new(FirstRows))

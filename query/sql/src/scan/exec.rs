@@ -22,6 +22,7 @@ use datafusion::{
     },
 };
 use futures::{Stream, StreamExt as _, TryStreamExt as _, stream, stream::BoxStream};
+use tokio::task::JoinSet;
 
 use super::{
     near::Near,
@@ -31,7 +32,7 @@ use super::{
     statistics,
     top::{Best, Top},
 };
-use crate::{Error, Result, types};
+use crate::{Error, Result, tasks::joined, types};
 
 /// Reads a table as planned.
 pub(crate) struct ScanExec {
@@ -71,10 +72,19 @@ impl ScanExec {
         let read: BTreeSet<usize> = read.collect();
         let others = self.scan.projection.iter().filter(|number| !read.contains(number));
         let others = others.filter_map(|number| self.scan.table.schema().columns.get(*number));
-        if top.near.is_none() && others.map(types::row_bytes).sum::<usize>() <= SMALL {
+        let mut scan = self.scan.clone();
+        if top.near.is_some() {
+            // What is found is a few rows, and who searches has threads of its own.
+            scan.units = Arc::new(vec![scan.units.concat()]);
+        } else if others.map(types::row_bytes).sum::<usize>() <= SMALL {
             return Ok(None);
         }
-        Ok(Some(Self::with(self.scan.clone(), self.dynamic.clone(), Some(Arc::new(top)))?))
+        Ok(Some(Self::with(scan, self.dynamic.clone(), Some(Arc::new(top)))?))
+    }
+
+    /// Whether an index says which rows are looked at.
+    pub(crate) fn searches(&self) -> bool {
+        self.top.as_ref().is_some_and(|top| top.near.is_some())
     }
 
     fn with(scan: Scan, dynamic: Vec<Arc<dyn PhysicalExpr>>, top: Option<Arc<Top>>) -> Result<Self> {
@@ -271,19 +281,31 @@ impl Reader {
 
     /// The first rows of a partition by an order.
     async fn best(&self, partition: usize, top: Arc<Top>) -> Result<Left> {
-        let mut units = self.scan.units.get(partition).cloned().unwrap_or_default();
-        let mut searched: &[u64] = &[];
-        if let Some(near) = &top.near {
-            let found = near.search(self, top.rows).await?;
-            let mut rest = Vec::with_capacity(units.len());
-            for unit in units {
-                if !found.covered[self.scan.table.locate(unit.start)?.fragment] {
-                    rest.push(unit);
-                }
+        let units = self.scan.units.get(partition).cloned().unwrap_or_default();
+        let Some(near) = &top.near else {
+            return Ok(self.best_of(units, &top).await?.into_rows(&[]));
+        };
+        let found = near.search(self, top.rows).await?;
+        let mut rest = Vec::new();
+        for unit in units {
+            if !found.covered[self.scan.table.locate(unit.start)?.fragment] {
+                rest.push(unit);
             }
-            units = rest;
-            searched = if partition == 0 { &found.rows } else { &[] };
         }
+        let mut tasks = JoinSet::new();
+        for part in rest.chunks(rest.len().div_ceil(self.scan.threads.max(1)).max(1)) {
+            let (reader, top, part) = (self.clone(), top.clone(), part.to_vec());
+            tasks.spawn(async move { reader.best_of(part, &top).await });
+        }
+        let mut rows = found.rows;
+        for best in joined(tasks).await? {
+            rows.extend(best.into_rows(&[]).iter());
+        }
+        Ok(Best::new(top).into_rows(&rows))
+    }
+
+    /// The first rows of units by an order.
+    async fn best_of(&self, units: Vec<std::ops::Range<u64>>, top: &Arc<Top>) -> Result<Best> {
         let mut best = Best::new(top.clone());
         let mut survivors = std::pin::pin!(self.clone().survivors(units));
         while let Some(left) = survivors.try_next().await? {
@@ -296,7 +318,7 @@ impl Reader {
             }
             best.see(&left.rows, columns)?;
         }
-        Ok(best.into_rows(searched))
+        Ok(best)
     }
 
     /// What is left of some rows after the filters.

@@ -7,7 +7,6 @@ use datafusion::{
     logical_expr::ColumnarValue,
     physical_expr::{PhysicalExpr, PhysicalSortExpr, ScalarFunctionExpr, expressions::Column},
 };
-use tokio::sync::OnceCell;
 
 use super::{exec::Reader, plan::Scan, read::Left};
 use crate::{
@@ -23,7 +22,6 @@ pub(crate) struct Near {
     query: Arc<[f32]>,
     probes: usize,
     threads: usize,
-    found: OnceCell<Found>,
 }
 
 /// What a search found.
@@ -57,23 +55,22 @@ impl Near {
             return None;
         }
         let probes = scan.probes.unwrap_or(index.probes).max(1);
-        Some(Self { index: index.clone(), metric, query, probes, threads: scan.threads, found: OnceCell::new() })
+        Some(Self { index: index.clone(), metric, query, probes, threads: scan.threads })
     }
 
-    /// Searches, once for all partitions.
-    pub(crate) async fn search(&self, reader: &Reader, rows: usize) -> Result<&Found> {
-        self.found.get_or_try_init(|| self.searched(reader, rows)).await
-    }
-
-    async fn searched(&self, reader: &Reader, wanted: usize) -> Result<Found> {
+    /// Searches for so many rows.
+    pub(crate) async fn search(&self, reader: &Reader, wanted: usize) -> Result<Found> {
         let table = &reader.scan.table;
         let covered = self.index.covered(table).await?;
-        let cells = self.index.nearest(self.metric, &self.query).await?;
+        let asked = (self.metric, &self.query);
+        let mut cells = self.index.cells(asked, self.threads).await?;
         let (mut best, mut looked): (Vec<Candidate>, usize) = (Vec::new(), 0);
-        let (mut start, mut probes) = (0, self.probes);
-        while start < cells.len() && best.len() < wanted {
-            let next = &cells[start..cells.len().min(start + probes)];
-            let asked = (self.metric, &self.query);
+        let (mut rest, mut probes) = (&mut cells[..], self.probes);
+        while !rest.is_empty() && best.len() < wanted {
+            if probes < rest.len() {
+                rest.select_nth_unstable_by(probes, order);
+            }
+            let (next, behind) = rest.split_at_mut(probes.min(rest.len()));
             let mut found = self.index.candidates(table, &covered, next, asked, self.threads).await?;
             looked += found.len();
             if reader.scan.filters.is_empty() {
@@ -82,7 +79,7 @@ impl Near {
                 sort(&mut found);
             }
             best.extend(passing(reader, found, wanted).await?);
-            start += next.len();
+            rest = behind;
             // A filter that keeps few rows costs less before the distances than after them.
             if best.len() < wanted && looked as u64 * 4 > table.rows() {
                 break;
@@ -108,7 +105,7 @@ fn sort(found: &mut Vec<Candidate>) {
     found.dedup();
 }
 
-fn order(a: &Candidate, b: &Candidate) -> std::cmp::Ordering {
+fn order<T: Ord>(a: &(f64, T), b: &(f64, T)) -> std::cmp::Ordering {
     a.0.total_cmp(&b.0).then(a.1.cmp(&b.1))
 }
 

@@ -90,6 +90,10 @@ impl Centroids {
         self.length
     }
 
+    pub(super) fn of(&self, cell: usize) -> &[f32] {
+        &self.values[cell * self.length..(cell + 1) * self.length]
+    }
+
     pub(super) fn iter(&self) -> impl Iterator<Item = &[f32]> {
         self.values.chunks_exact(self.length.max(1))
     }

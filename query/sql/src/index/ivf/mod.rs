@@ -21,7 +21,7 @@ use forebay_versioning::Table;
 use tokio::{sync::OnceCell, task::JoinSet};
 
 use super::Of;
-use crate::{Error, Result, arrays, functions::Metric, scan::mapped};
+use crate::{Error, Result, arrays, functions::Metric, scan::mapped, tasks::joined};
 pub(super) use build::build;
 use centroids::Centroids;
 
@@ -88,9 +88,12 @@ pub(crate) struct Vectors {
 struct Directory {
     centroids: Arc<Centroids>,
     /// The rows of the index by cell, with the fragment whose vectors they have.
-    cells: HashMap<i32, Vec<(Range<u64>, FragmentId)>>,
+    cells: HashMap<usize, Vec<(Range<u64>, FragmentId)>>,
     fragments: HashSet<FragmentId>,
 }
+
+/// Rows of an index side by side, and the number of the fragment whose vectors they have.
+type Run = (Range<u64>, usize);
 
 /// A row of the indexed table near what is searched for.
 pub(crate) type Candidate = (f64, u64);
@@ -109,7 +112,7 @@ impl Vectors {
 
     async fn open(&self) -> Result<Directory> {
         let (mut centroids, mut fragments) = (Vec::new(), HashSet::new());
-        let mut cells: HashMap<i32, Vec<(Range<u64>, FragmentId)>> = HashMap::new();
+        let mut cells: HashMap<usize, Vec<(Range<u64>, FragmentId)>> = HashMap::new();
         for start in (0..self.table.rows()).step_by(STEP) {
             let rows = start..self.table.rows().min(start + STEP as u64);
             let read = futures::try_join!(self.table.read("cell", rows.clone()), self.table.read("fragment", rows))?;
@@ -127,7 +130,7 @@ impl Vectors {
                     continue;
                 }
                 fragments.insert(id);
-                if cell != KNOWN {
+                if let Ok(cell) = usize::try_from(cell) {
                     cells.entry(cell).or_default().push((rows, id));
                 }
             }
@@ -152,13 +155,22 @@ impl Vectors {
         Ok(fragments.map(|(at, f)| known.contains(&f.id) && table.is_plain(at, self.of.field)).collect())
     }
 
-    /// The cells in the order of their distance.
-    pub(crate) async fn nearest(&self, metric: Metric, query: &[f32]) -> Result<Vec<i32>> {
+    /// The cells with their distances, by several threads.
+    pub(crate) async fn cells(
+        &self,
+        (metric, query): (Metric, &Arc<[f32]>),
+        threads: usize,
+    ) -> Result<Vec<(f64, usize)>> {
         let centroids = &self.directory().await?.centroids;
-        let mut cells: Vec<(f64, i32)> =
-            centroids.iter().zip(0..).map(|(centroid, cell)| (metric.distance(query, centroid), cell)).collect();
-        cells.sort_unstable_by(|a, b| a.0.total_cmp(&b.0).then(a.1.cmp(&b.1)));
-        Ok(cells.into_iter().map(|(_, cell)| cell).collect())
+        let each = centroids.len().div_ceil(threads.max(1)).max(1);
+        let mut tasks = JoinSet::new();
+        for start in (0..centroids.len()).step_by(each) {
+            let (centroids, query) = (centroids.clone(), query.clone());
+            let cells = start..centroids.len().min(start + each);
+            let distance = move |cell| (metric.distance(&query, centroids.of(cell)), cell);
+            tasks.spawn(async move { Ok(cells.map(distance).collect::<Vec<_>>()) });
+        }
+        Ok(joined(tasks).await?.concat())
     }
 
     /// The live rows of `cells` that lie in `covered` fragments of `table`, with their distances, in no order.
@@ -166,48 +178,47 @@ impl Vectors {
         &self,
         table: &Table,
         covered: &[bool],
-        cells: &[i32],
+        cells: &[(f64, usize)],
         (metric, query): (Metric, &Arc<[f32]>),
         threads: usize,
     ) -> Result<Vec<Candidate>> {
         let directory = self.directory().await?;
         let fragments = table.fragments().iter().enumerate().filter(|(at, _)| covered[*at]);
         let places: HashMap<FragmentId, usize> = fragments.map(|(at, fragment)| (fragment.id, at)).collect();
-        let mut runs: Vec<(Range<u64>, usize)> = Vec::new();
-        for (rows, fragment) in cells.iter().filter_map(|cell| directory.cells.get(cell)).flatten() {
+        let mut runs: Vec<Run> = Vec::new();
+        for (rows, fragment) in cells.iter().filter_map(|(_, cell)| directory.cells.get(cell)).flatten() {
             if let Some(place) = places.get(fragment) {
                 let cuts = rows.clone().step_by(TOGETHER as usize);
                 runs.extend(cuts.map(|start| (start..rows.end.min(start + TOGETHER), *place)));
             }
         }
         runs.sort_unstable_by_key(|(rows, _)| rows.start);
+        let rows = runs.iter().map(|(rows, _)| rows.end - rows.start).sum::<u64>();
         let mut tasks = JoinSet::new();
-        for part in runs.chunks(runs.len().div_ceil(threads.max(1)).max(1)) {
-            let (index, table, query, part) = (self.table.clone(), table.clone(), query.clone(), part.to_vec());
+        for part in shared(runs, rows.div_ceil(threads.max(1) as u64)) {
+            let (index, table, query) = (self.table.clone(), table.clone(), query.clone());
             tasks.spawn(async move { compared(&index, &table, &part, metric, &query).await });
         }
-        let mut found = Vec::new();
-        while let Some(part) = tasks.join_next().await {
-            match part {
-                Ok(part) => found.extend(part?),
-                Err(source) => match source.try_into_panic() {
-                    Ok(panic) => std::panic::resume_unwind(panic),
-                    Err(source) => return Err(forebay_versioning::Error::Cancelled { source }.into()),
-                },
-            }
-        }
-        Ok(found)
+        Ok(joined(tasks).await?.concat())
     }
 }
 
+/// Runs in parts of about so many rows.
+fn shared(runs: Vec<Run>, rows: u64) -> Vec<Vec<Run>> {
+    let (mut parts, mut count): (Vec<Vec<Run>>, u64) = (Vec::new(), rows);
+    for run in runs {
+        if count >= rows {
+            parts.push(Vec::new());
+            count = 0;
+        }
+        count += run.0.end - run.0.start;
+        parts.last_mut().into_iter().for_each(|part| part.push(run.clone()));
+    }
+    parts
+}
+
 /// The vectors of some runs of rows of an index, each of one fragment, against one vector.
-async fn compared(
-    index: &Table,
-    table: &Table,
-    runs: &[(Range<u64>, usize)],
-    metric: Metric,
-    query: &[f32],
-) -> Result<Vec<Candidate>> {
+async fn compared(index: &Table, table: &Table, runs: &[Run], metric: Metric, query: &[f32]) -> Result<Vec<Candidate>> {
     let column = index.schema().column("vector")?;
     let distances_of = |vectors: &dyn Array| -> Vec<f64> {
         let vectors = vectors.as_fixed_size_list().values().as_primitive::<Float32Type>().values();
