@@ -60,10 +60,11 @@ impl Free {
         Some(found)
     }
 
-    /// Frees buffers of other sizes than `size` until at most `keep` bytes are left; whether that was reached.
+    /// Frees buffers of other sizes than `size` until at most `keep` bytes are left; whether that was reached. The largest go first: for
+    /// one that fits nobody any more, a hundred small ones would have to go, which are needed again soon.
     fn shrink(&mut self, keep: usize, size: usize) -> bool {
         while self.bytes > keep {
-            let Some(other) = self.by_size.keys().copied().find(|other| *other != size) else { return false };
+            let Some(other) = self.by_size.keys().copied().rfind(|other| *other != size) else { return false };
             let Some(list) = self.by_size.get_mut(&other) else { return false };
             if list.pop().is_some() {
                 self.bytes -= other;
