@@ -276,9 +276,9 @@ fn a_forked_child_is_refused_before_it_touches_what_its_parent_had() {
 
 #[test]
 fn an_arena_lies_near_its_device() {
+    // Nothing can be shown where the system, or a container, takes no policy of memory.
     // SAFETY: no memory, which the call looks at last: it only tells whether the system lets this process ask.
     if unsafe { libc::syscall(libc::SYS_mbind, 0, 0, libc::MPOL_DEFAULT, 0, 0, 0) } != 0 {
-        eprintln!("not shown: this system, or this container, takes no policy of memory");
         return;
     }
     let mock = Mock::start();
