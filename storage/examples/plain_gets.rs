@@ -15,15 +15,19 @@ use std::{
 use object_store::{ObjectStoreExt as _, aws::AmazonS3Builder, path::Path};
 use tokio::task::JoinSet;
 
-#[tokio::main]
-async fn main() {
+fn main() {
+    forebay_storage::runtime().unwrap().block_on(fetch());
+}
+
+async fn fetch() {
     let mut args = std::env::args().skip(1);
     let (endpoint, connections) = (args.next().unwrap(), args.next().unwrap().parse().unwrap());
     let (mut gets, mut bucket) = (Vec::new(), String::new());
     for line in std::io::stdin().lock().lines() {
         let line = line.unwrap();
-        let [of, key, start, end] = line.split('\t').collect::<Vec<_>>()[..] else { panic!("{line}") };
-        of.clone_into(&mut bucket);
+        let mut fields = line.split('\t');
+        fields.next().unwrap().clone_into(&mut bucket);
+        let [key, start, end] = std::array::from_fn(|_| fields.next().unwrap());
         gets.push((Path::parse(key).unwrap(), start.parse().unwrap()..end.parse::<u64>().unwrap()));
     }
     let store = AmazonS3Builder::new().with_endpoint(endpoint).with_allow_http(true).with_region("us-east-1");
