@@ -387,6 +387,18 @@ mod tests {
     }
 
     #[test]
+    fn a_full_pool_lets_go_of_the_largest_first() {
+        let pool = HostPool::new(100_000);
+        let small: Vec<_> = (0..4).map(|_| pool.take(10_000).unwrap()).collect();
+        let addresses: Vec<_> = small.iter().map(HostBuffer::as_ptr).collect();
+        let large = pool.take(50_000).unwrap();
+        drop((small, large));
+        drop(pool.take(30_000).unwrap());
+        let again: Vec<_> = (0..4).map(|_| pool.take(10_000).unwrap()).collect();
+        assert!(again.iter().all(|buffer| addresses.contains(&buffer.as_ptr())));
+    }
+
+    #[test]
     fn a_buffer_serves_who_asks_for_somewhat_less() {
         let pool = HostPool::new(1 << 20);
         let buffer = pool.take(100_000).unwrap();

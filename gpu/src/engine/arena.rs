@@ -133,7 +133,7 @@ unsafe impl Sync for Pages {}
 const NODES: usize = 2048;
 
 impl Pages {
-    /// Pages of the host's memory at `node`, as long as there are free ones: from another, the link's rate may be halved.
+    /// Pages of the host's memory at `node`, as long as there are free ones.
     fn new(length: usize, node: Option<u32>) -> Result<Self> {
         let (protection, flags) = (libc::PROT_READ | libc::PROT_WRITE, libc::MAP_PRIVATE | libc::MAP_ANONYMOUS);
         // SAFETY: a new anonymous mapping of a length above 0 touches nothing that exists.
