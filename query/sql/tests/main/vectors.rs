@@ -137,6 +137,28 @@ async fn filters_hold_before_the_nearest_are_chosen() {
 }
 
 #[tokio::test]
+async fn a_search_for_a_vector_handed_in_is_planned_in_short_and_what_is_more_as_ever() {
+    let mut lake = with("CREATE TABLE long (id INT, v VECTOR(20))").await;
+    for part in 0..4 {
+        let row = |id: u32| format!("({id}, {})", literal(&[(id * 37 % 401) as f32; 20]));
+        let rows: Vec<String> = (part * 100..part * 100 + 100).map(row).collect();
+        lake.run(&format!("INSERT INTO long VALUES {}", rows.join(", "))).await;
+    }
+    lake.run("CREATE INDEX near ON long USING ivf (v) WITH (lists = 8, probes = 8)").await;
+    let query = given(&[Parameter::List(vec![Parameter::Float(140.2); 20])]);
+    let order = "FROM long ORDER BY v <-> $1 LIMIT 5";
+    let short = plan(&mut lake, &format!("SELECT id {order}"), &query).await;
+    // Of two partitions, which other plans of this table have on two cores, something would have to be merged.
+    assert!(short.contains("through index near") && !short.contains("MergeExec"), "{short}");
+    let exact = lake.rows_with("SELECT id FROM long ORDER BY (v <-> $1) + 0, id LIMIT 5", &query).await;
+    let found = lake.rows_with(&format!("SELECT id {order}"), &query).await;
+    let more = format!("SELECT id + (SELECT count(*) FROM long WHERE id < 0) {order}");
+    assert!(plan(&mut lake, &more, &query).await.contains("ScalarSubqueryExec"));
+    assert_eq!(lake.rows_with(&more, &query).await, found);
+    assert_eq!(found, exact);
+}
+
+#[tokio::test]
 async fn rows_without_a_vector_come_last_and_are_not_lost() {
     let mut lake = with("CREATE TABLE items (id INT, label INT, v VECTOR(2)); INSERT INTO items VALUES (1, 0, [0, 1]), (2, 0, NULL), (3, 0, [5, 5])").await;
     lake.run("CREATE INDEX near ON items USING ivf (v)").await;
