@@ -24,12 +24,13 @@ fn block_on<T>(future: impl Future<Output = T>) -> T {
     forebay_storage::runtime().unwrap().block_on(future)
 }
 
-/// A table of random rows of `row_bytes`, and a label each. It is read by requests, never mapped.
-fn table(folder: &Path, rows: usize, row_bytes: usize) -> Table {
-    let path = folder.join(format!("costs-{rows}-{row_bytes}"));
+/// A table of random rows of `row_bytes`, and a label each, which names the files of its rows so many times. It is read by
+/// requests, never mapped.
+fn table(folder: &Path, rows: usize, row_bytes: usize, times: usize) -> Table {
+    let path = folder.join(format!("costs-{rows}-{row_bytes}-{times}"));
     let storage = Storage::open(path.to_str().unwrap(), &Options::default()).unwrap();
     if !path.exists() {
-        write(storage.clone(), rows, row_bytes);
+        write(storage.clone(), rows, row_bytes, times);
     }
     let remote = FaultStore::new(storage.store().unwrap(), 1);
     let remote = Storage::from_store(Arc::new(remote), "memory://costs");
@@ -39,7 +40,7 @@ fn table(folder: &Path, rows: usize, row_bytes: usize) -> Table {
     })
 }
 
-fn write(storage: Storage, rows: usize, row_bytes: usize) {
+fn write(storage: Storage, rows: usize, row_bytes: usize, times: usize) {
     let columns = [
         Column::new("value", DType::U8, [Dim::Fixed(row_bytes as u32)]).unwrap(),
         Column::new("label", DType::I64, []).unwrap(),
@@ -61,7 +62,8 @@ fn write(storage: Storage, rows: usize, row_bytes: usize) {
         let column = |bytes| ColumnSlice { rows: count, values: Values::Fixed(bytes), validity: None };
         writer.push(&[column(&values), column(&labels)]).unwrap();
     }
-    transaction.append(writer.finish().unwrap());
+    let written = writer.finish().unwrap();
+    (0..times).for_each(|_| transaction.append(written.clone()));
     block_on(transaction.commit("rows", "bench")).unwrap();
 }
 
@@ -83,7 +85,7 @@ fn line(case: &str, value: f64, unit: &str, floor: f64, bar: f64) {
 /// Bytes fetched by all ranks of an epoch that memory doesn't hold.
 fn dense(folder: &Path) {
     for (rows, row_bytes) in [(6_000, 150_528), (60_000, 12_288)] {
-        let selection = Selection::all(table(folder, rows, row_bytes));
+        let selection = Selection::all(table(folder, rows, row_bytes, 1));
         let selected = (rows * (row_bytes + 8)) as f64;
         for world in [1, 2, 4, 8] {
             let fetched: u64 = (0..world)
@@ -110,7 +112,7 @@ fn dense(folder: &Path) {
 fn sparse(folder: &Path) {
     for row_bytes in [65_536, 150_528] {
         let rows = 6_000_u64;
-        let table = table(folder, rows as usize, row_bytes);
+        let table = table(folder, rows as usize, row_bytes, 1);
         let chosen: Vec<u64> = (0..rows / 100).map(|number| number * 7_919 % rows).collect();
         let selection = Selection::new(table, Rows::List(chosen.into())).unwrap();
         let options = LoaderOptions {
@@ -135,14 +137,15 @@ fn resident() -> u64 {
     of("RssAnon:") + of("RssShmem:")
 }
 
-/// Rows of the set that memory is measured with: three times the largest budget, which takes 13 GB on disk.
-const MANY: u64 = 3 * (4 << 30) / ROW;
+/// Bytes of a row of the set that memory is measured with, and how many are written: a GiB.
 const ROW: u64 = 150_528;
+const WRITTEN: u64 = (1 << 30) / ROW;
+/// The set is ten times the largest budget: what was written, so many times.
+const TIMES: u64 = 41;
 
-/// The most memory that ten epochs of a set take that is ten times the budget, or as large as there is, with a window that takes
-/// half of the budget.
+/// The most memory that ten epochs of a set take that is ten times the budget, with a window that takes half of the budget.
 fn memory(table: &Table, budget: u64) {
-    let rows = (10 * budget / ROW).min(MANY);
+    let rows = 10 * budget / ROW;
     let selection = Selection::new(table.clone(), Rows::Runs([0..rows].into())).unwrap();
     let before = resident();
     let (peak, done) = (Arc::new(AtomicU64::new(0)), Arc::new(AtomicBool::new(false)));
@@ -176,7 +179,7 @@ fn main() {
     std::fs::create_dir_all(folder).unwrap();
     dense(folder);
     sparse(folder);
-    let many = table(folder, MANY as usize, ROW as usize);
+    let many = table(folder, WRITTEN as usize, ROW as usize, TIMES as usize);
     for budget in [256 << 20, 1 << 30, 4 << 30] {
         memory(&many, budget);
     }

@@ -21,6 +21,9 @@ pub const ALIGNMENT: usize = 64;
 const HUGE: usize = 2 << 20;
 /// Buffers of at least this many bytes are pages of their own: the system zeroes them, and nobody again.
 const PAGES: usize = 128 << 10;
+/// The most bytes that may lie idle in the buffers of a pool that are in use, for buffers that are larger than what they serve by more
+/// than a quarter.
+const SPARE: usize = 32 << 20;
 
 /// Memory that is recycled: a buffer goes back when it is dropped, and the last that came back is the first to go out,
 /// while it may still be in the processor's caches.
@@ -48,13 +51,18 @@ struct Free {
     /// Bytes in use, now and at most.
     used: usize,
     most: usize,
+    /// Bytes in use that nobody asked for: ends of buffers that are larger than what they serve.
+    spare: usize,
 }
 
 impl Free {
     /// Takes out the smallest buffer of `size` bytes or up to a quarter more, so that batches of ragged rows, no two of which are
-    /// of one size, find each other's.
-    fn fitting(&mut self, size: usize) -> Option<Allocation> {
-        let (_, list) = self.by_size.range_mut(size..=size + size / 4).find(|(_, list)| !list.is_empty())?;
+    /// of one size, find each other's. Where a new one would be of new pages it may be twice as large, as long as no more than
+    /// `spare` bytes lie idle in all that are in use.
+    fn fitting(&mut self, size: usize, spare: usize) -> Option<Allocation> {
+        let twice = if size >= PAGES { size.min(spare.saturating_sub(self.spare)) } else { 0 };
+        let most = size + twice.max(size / 4);
+        let (_, list) = self.by_size.range_mut(size..=most).find(|(_, list)| !list.is_empty())?;
         let found = list.pop()?;
         self.bytes -= found.layout.size();
         Some(found)
@@ -96,8 +104,10 @@ impl HostPool {
         let size = size_class(len);
         let recycled = {
             let mut free = self.shared.free.lock().unwrap_or_else(PoisonError::into_inner);
-            let allocation = free.fitting(size);
-            let size = allocation.as_ref().map_or(size, |found| found.layout.size());
+            let allocation = free.fitting(size, SPARE.min(self.shared.keep));
+            let spare = allocation.as_ref().map_or(0, |found| found.layout.size() - size);
+            let size = size + spare;
+            free.spare += spare;
             free.used += size;
             free.most = free.most.max(free.used);
             let keep = self.shared.room(&free);
@@ -186,6 +196,7 @@ impl Drop for HostBuffer {
         let mut free = pool.free.lock().unwrap_or_else(PoisonError::into_inner);
         let size = allocation.layout.size();
         free.used -= size;
+        free.spare -= size - size_class(self.len);
         // When it's full, sizes that are no longer asked for make way.
         let keep = pool.room(&free);
         if size > keep || !free.shrink(keep - size, size) {
@@ -409,6 +420,20 @@ mod tests {
         assert_eq!((less.as_ptr(), less.len()), (address, 90_000));
         drop(less);
         assert_eq!(pool.take(100_000).unwrap().as_ptr(), address, "it is as long as it was");
+    }
+
+    #[test]
+    fn a_buffer_of_many_pages_serves_who_asks_for_half_while_little_lies_idle() {
+        let pool = HostPool::new(1 << 30);
+        let large: Vec<_> = (0..8).map(|_| pool.take(16 << 20).unwrap()).collect();
+        let addresses: Vec<_> = large.iter().map(HostBuffer::as_ptr).collect();
+        drop(large);
+        let half: Vec<_> = (0..8).map(|_| pool.take(8 << 20).unwrap()).collect();
+        let recycled = half.iter().filter(|buffer| addresses.contains(&buffer.as_ptr())).count();
+        assert_eq!(recycled, SPARE / (8 << 20));
+        drop(half);
+        assert_eq!(pool.shared.free.lock().unwrap().spare, 0);
+        assert!(!addresses.contains(&pool.take(7 << 20).unwrap().as_ptr()), "one of its own size comes first");
     }
 
     #[test]

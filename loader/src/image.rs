@@ -8,7 +8,7 @@ use std::{
 use forebay_jpeg::{Jpeg, Part, Pixels};
 use image::{DynamicImage, GrayImage, ImageDecoder, ImageFormat, ImageReader, Limits, RgbImage, metadata::Orientation};
 
-use crate::finish::Needed;
+use crate::{buffer::copy_streaming, finish::Needed};
 
 /// The most pixels of an image: a damaged header must not choose how much memory is taken.
 const MAX_PIXELS: u64 = 1 << 28;
@@ -90,8 +90,15 @@ impl<'a> Encoded<'a> {
     }
 
     /// Decodes what is needed of the image, upright, into `out`, a C-order array `[height, width, channels]` of what is held; or says
-    /// what is wrong with it. An image that [can't shrink](Self::shrinks) is needed at full size.
-    pub(crate) fn decode(self, pixels: Pixels, needed: &Needed, out: &mut [u8]) -> Result<(), String> {
+    /// what is wrong with it. An image that [can't shrink](Self::shrinks) is needed at full size. `past_caches` is for pixels that nobody
+    /// reads soon.
+    pub(crate) fn decode(
+        self,
+        pixels: Pixels,
+        needed: &Needed,
+        out: &mut [u8],
+        past_caches: bool,
+    ) -> Result<(), String> {
         let Self { source, size, orientation } = self;
         // The places of what is read.
         let [held_rows, held_columns] = &needed.held;
@@ -105,7 +112,8 @@ impl<'a> Encoded<'a> {
         let image = match source {
             Source::Jpeg(jpeg) if orientation == Orientation::NoTransforms => {
                 let part = Part { shrink: needed.shrink, rows, columns };
-                return jpeg.decode(pixels, &part, out, stride).map_err(|error| error.to_string());
+                let copy = past_caches.then_some(copy_streaming as fn(&mut [u8], &[u8]));
+                return jpeg.decode_by(pixels, &part, out, stride, copy).map_err(|error| error.to_string());
             }
             Source::Jpeg(jpeg) => {
                 let whole = Part::whole(size, needed.shrink);
@@ -179,7 +187,7 @@ mod tests {
         let image = Encoded::open(bytes)?;
         let size = image.size();
         let mut out = vec![0xa5; size.iter().product::<u32>() as usize * pixels.channels() as usize];
-        image.decode(pixels, &Needed::all(size), &mut out)?;
+        image.decode(pixels, &Needed::all(size), &mut out, false)?;
         Ok((size, out))
     }
 
@@ -194,10 +202,10 @@ mod tests {
             let sides = [0..height, 0..width];
             let mut whole = vec![0; (height * width * 3) as usize];
             let all = Needed { shrink, held: sides.clone(), read: sides };
-            image.decode(Pixels::Rgb, &all, &mut whole).unwrap();
+            image.decode(Pixels::Rgb, &all, &mut whole, true).unwrap();
             let needed = Needed { shrink, held: [2..14, 1..13], read: [4..11, 3..12] };
             let mut found = vec![0xa5; 12 * 12 * 3];
-            Encoded::open(bytes).unwrap().decode(Pixels::Rgb, &needed, &mut found).unwrap();
+            Encoded::open(bytes).unwrap().decode(Pixels::Rgb, &needed, &mut found, false).unwrap();
             for (place, pixel) in found.as_chunks::<3>().0.iter().enumerate() {
                 let (row, column) = (2 + place as u32 / 12, 1 + place as u32 % 12);
                 let at = (row * width + column) as usize * 3;

@@ -61,36 +61,22 @@ impl Encoder {
     }
 }
 
-/// Appends the `raw` bytes of the block that is stored as `stored` to `out`; on an error, which says what is wrong,
-/// `out` is as it was.
-pub(crate) fn decode(
-    compression: Compression,
-    item: usize,
-    stored: &[u8],
-    raw: usize,
-    out: &mut Vec<u8>,
-) -> Result<(), String> {
-    if stored.len() == raw {
-        out.extend_from_slice(stored);
+/// Fills `out` with the raw bytes of the block that is stored as `stored`; an error says what is wrong, and what is in `out` then
+/// is undefined.
+pub(crate) fn decode(compression: Compression, item: usize, stored: &[u8], out: &mut [u8]) -> Result<(), String> {
+    if stored.len() == out.len() {
+        out.copy_from_slice(stored);
         return Ok(());
     }
-    let before = out.len();
-    let result = if compression.shuffle && item > 1 {
-        SCRATCH.with_borrow_mut(|scratch| {
-            scratch.resize(raw, 0);
-            decompress(compression.codec, stored, scratch)?;
-            out.resize(before + raw, 0);
-            unshuffle(item, scratch, &mut out[before..]);
-            Ok(())
-        })
-    } else {
-        out.resize(before + raw, 0);
-        decompress(compression.codec, stored, &mut out[before..])
-    };
-    if result.is_err() {
-        out.truncate(before);
+    if !(compression.shuffle && item > 1) {
+        return decompress(compression.codec, stored, out);
     }
-    result
+    SCRATCH.with_borrow_mut(|scratch| {
+        scratch.resize(out.len(), 0);
+        decompress(compression.codec, stored, scratch)?;
+        unshuffle(item, scratch, out);
+        Ok(())
+    })
 }
 
 thread_local! {
@@ -189,9 +175,9 @@ mod tests {
                         let raw: Vec<u8> = (0..length).map(|i: u32| (i.wrapping_mul(step) >> 3) as u8).collect();
                         let stored = encoder.encode(&raw).unwrap();
                         assert!(stored.len() <= raw.len());
-                        let mut out = vec![9];
-                        decode(compression, item, stored, raw.len(), &mut out).unwrap();
-                        assert_eq!(&out[1..], raw);
+                        let mut out = vec![9; raw.len()];
+                        decode(compression, item, stored, &mut out).unwrap();
+                        assert_eq!(out, raw);
                     }
                 }
             }
@@ -205,9 +191,7 @@ mod tests {
             let mut encoder = Encoder::new(compression, 1).unwrap();
             let stored = encoder.encode(&[7; 1000]).unwrap();
             for raw in [0, 999, 1001] {
-                let mut out = vec![1, 2];
-                decode(compression, 1, stored, raw, &mut out).unwrap_err();
-                assert_eq!(out, [1, 2]);
+                decode(compression, 1, stored, &mut vec![0; raw]).unwrap_err();
             }
         }
     }

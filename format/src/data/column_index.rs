@@ -343,11 +343,33 @@ impl ColumnIndex {
     /// # Errors
     /// [`Error::Corrupt`] or [`Error::Checksum`]; `out` is as it was then.
     pub fn decode_block(&self, block: usize, stored: &[u8], out: &mut Vec<u8>) -> Result<()> {
+        let (before, raw) = (out.len(), self.block(block).raw as usize);
+        if stored.len() == raw {
+            self.check_block(block, stored)?;
+            out.extend_from_slice(stored);
+            return Ok(());
+        }
+        out.resize(before + raw, 0);
+        let decoded = self.decode_block_into(block, stored, &mut out[before..]);
+        if decoded.is_err() {
+            out.truncate(before);
+        }
+        decoded
+    }
+
+    /// As [`decode_block`](Self::decode_block), to memory of the block's raw length; after an error it holds anything.
+    ///
+    /// # Errors
+    /// As [`decode_block`](Self::decode_block).
+    ///
+    /// # Panics
+    /// If `out` is of another length.
+    pub fn decode_block_into(&self, block: usize, stored: &[u8], out: &mut [u8]) -> Result<()> {
         let place = self.block(block);
-        let what = || self.describe(block, &place);
-        self.check_stored(what, &place, stored)?;
-        codec::decode(self.compression, self.item(), stored, place.raw as usize, out).map_err(|reason| Error::Corrupt {
-            what: what(),
+        assert_eq!(out.len(), place.raw as usize, "the length of the block");
+        self.check_block(block, stored)?;
+        codec::decode(self.compression, self.item(), stored, out).map_err(|reason| Error::Corrupt {
+            what: self.describe(block, &place),
             offset: place.offset,
             reason,
         })

@@ -68,6 +68,9 @@ pub(crate) fn decode(bytes: &[u8], pixels: Pixels, part: Option<Part>) -> Result
     let part = part.unwrap_or_else(|| Part::whole(jpeg.size(), 1));
     // What isn't written would show.
     let mut out = vec![0xa5; part.bytes(pixels)];
+    let mut copied = out.clone();
     jpeg.decode(pixels, &part, &mut out, part.row_bytes(pixels))?;
+    Jpeg::open(bytes)?.decode_by(pixels, &part, &mut copied, part.row_bytes(pixels), Some(<[u8]>::copy_from_slice))?;
+    assert!(copied == out, "a copy brings other pixels");
     Ok(out)
 }

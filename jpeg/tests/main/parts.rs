@@ -106,11 +106,13 @@ fn rows_may_lie_apart_and_nothing_between_them_is_touched() {
             let part = Part { shrink: 1, rows: 3..68, columns };
             let row = part.row_bytes(Pixels::Rgb);
             let tight = decode(&bytes, Pixels::Rgb, Some(part.clone())).unwrap();
-            let mut apart = vec![0xa5; 64 * 101 + row];
-            Jpeg::open(&bytes).unwrap().decode(Pixels::Rgb, &part, &mut apart, 101).unwrap();
-            for (apart, tight) in apart.chunks(101).zip(tight.chunks(row)) {
-                assert_eq!(&apart[..row], tight);
-                assert!(apart[row..].iter().all(|byte| *byte == 0xa5));
+            for copy in [None, Some(<[u8]>::copy_from_slice as fn(&mut [u8], &[u8]))] {
+                let mut apart = vec![0xa5; 64 * 101 + row];
+                Jpeg::open(&bytes).unwrap().decode_by(Pixels::Rgb, &part, &mut apart, 101, copy).unwrap();
+                for (apart, tight) in apart.chunks(101).zip(tight.chunks(row)) {
+                    assert_eq!(&apart[..row], tight);
+                    assert!(apart[row..].iter().all(|byte| *byte == 0xa5));
+                }
             }
         }
     }

@@ -44,9 +44,9 @@ impl Atom {
             return None;
         }
         let first = index.block(blocks.start);
-        let (mut raw, mut end) = (u64::from(first.raw), first.range().end);
-        for block in blocks.start + 1..blocks.end {
-            let block = index.block(block);
+        let (mut raw, mut end, mut in_place) = (0, first.offset, true);
+        for block in blocks.clone().map(|block| index.block(block)) {
+            in_place &= block.stored == block.raw && block.offset == end;
             raw += u64::from(block.raw);
             end = block.range().end;
         }
@@ -55,7 +55,7 @@ impl Atom {
             rows: if blocks.len() == 1 { first.row_range() } else { row..row + 1 },
             stored: first.offset..end,
             raw,
-            in_place: index.direct().is_some(),
+            in_place,
             blocks,
         })
     }
@@ -83,14 +83,15 @@ impl Atom {
         self.stored.end == next.stored.start
     }
 
-    /// Checks and decodes stored bytes that aren't in place.
-    pub(crate) fn decode(&self, file: &OpenFile, position: usize, stored: &[u8]) -> Result<Vec<u8>> {
+    /// Checks and decodes stored bytes that aren't in place; `out` is as long as what they become.
+    pub(crate) fn decode(&self, file: &OpenFile, position: usize, stored: &[u8], mut out: &mut [u8]) -> Result<()> {
         let index = &file.index().columns()[position];
-        let mut raw = Vec::with_capacity(self.raw as usize);
         for (block, bytes) in self.split(index, stored) {
-            index.decode_block(block, bytes, &mut raw).map_err(|source| object(file, source))?;
+            let (here, rest) = std::mem::take(&mut out).split_at_mut(index.block(block).raw as usize);
+            index.decode_block_into(block, bytes, here).map_err(|source| object(file, source))?;
+            out = rest;
         }
-        Ok(raw)
+        Ok(())
     }
 
     /// What its decoded bytes hold; checks those that were stored that way.

@@ -193,8 +193,8 @@ impl Extent {
         if atom.in_place {
             here.copy_from_slice(stored);
         } else {
-            let raw = atom.decode(&self.file, self.position, stored);
-            here.copy_from_slice(&raw.map_err(|source| self.error(&atom.rows, source))?);
+            let decoded = atom.decode(&self.file, self.position, stored, here);
+            decoded.map_err(|source| self.error(&atom.rows, source))?;
         }
         Ok(())
     }
@@ -218,6 +218,10 @@ impl Extent {
                 (Some(stored), _) => {
                     let start = (atom.stored.start - self.range.start) as usize;
                     stored.get(start..start + length).unwrap_or_default()
+                }
+                (None, Some(map)) if atom.in_place => {
+                    map.read_at(atom.stored.start, here).map_err(|source| self.error(&self.rows, source.into()))?;
+                    continue;
                 }
                 (None, Some(map)) => {
                     read.resize(length, 0);

@@ -18,6 +18,9 @@ use crate::{
     image::Encoded,
 };
 
+/// Pixels of a batch that are at least so many bytes, about what is in the caches of a core, go past these.
+const STREAM_BYTES: usize = 2 << 20;
+
 /// An image whose header was read, and what is needed of it.
 struct Image<'a> {
     encoded: Encoded<'a>,
@@ -78,6 +81,7 @@ impl Builder {
         }
         if !images.is_empty() {
             let length = images.iter().map(|(_, image)| image.bytes()).sum();
+            let past_caches = column.finish.is_none() && length >= STREAM_BYTES;
             let mut buffer = self.job.device.arena(length).map_err(Cause::from)?;
             let mut rest = buffer.bytes_mut();
             let places = images.into_iter().map(|(row, image)| {
@@ -87,7 +91,7 @@ impl Builder {
             });
             let decoded = self.each(places.collect::<Vec<_>>(), |(row, image, out)| {
                 let (shape, window) = (image.shape, image.window);
-                (row, shape, window, image.encoded.decode(pixels, &image.needed, out))
+                (row, shape, window, image.encoded.decode(pixels, &image.needed, out, past_caches))
             });
             let (region, mut end) = (self.region(buffer), 0);
             for (row, shape, window, decoded) in decoded {
@@ -176,7 +180,7 @@ impl Builder {
         let image = self.image(bytes, column, pixels, position).map_err(wrong)?;
         let (length, shape, window) = (image.bytes(), image.shape.into(), image.window);
         let mut buffer = self.job.device.arena(length)?;
-        image.encoded.decode(pixels, &image.needed, buffer.bytes_mut()).map_err(wrong)?;
+        image.encoded.decode(pixels, &image.needed, buffer.bytes_mut(), false).map_err(wrong)?;
         Ok(Held { region: self.region(buffer), at: 0, length, shape, valid: true, window })
     }
 
