@@ -91,7 +91,7 @@ impl Default for LoaderOptions {
             prefetch: 2,
             group_bytes: 0,
             threads: 0,
-            io_concurrency: 64,
+            io_concurrency: 128,
             memory_budget: 4 << 30,
             host_cache: 0,
             verify: Verify::First,

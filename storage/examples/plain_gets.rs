@@ -1,6 +1,7 @@
 //! Ranged GETs by the crate `object_store` alone, dropped as they come: what reading a lake from S3 is measured against.
 //!
-//! `plain_gets ENDPOINT CONNECTIONS < RANGES`, each range a line of bucket, key, first byte and the byte behind the last.
+//! `plain_gets ENDPOINT CONNECTIONS [keep] < RANGES`, each range a line of bucket, key, first byte and the byte behind the last; with
+//! `keep` all of them stay in memory.
 #![allow(clippy::unwrap_used, clippy::print_stdout)]
 
 use std::{
@@ -22,6 +23,7 @@ fn main() {
 async fn fetch() {
     let mut args = std::env::args().skip(1);
     let (endpoint, connections) = (args.next().unwrap(), args.next().unwrap().parse().unwrap());
+    let keep = args.next().is_some_and(|word| word == "keep");
     let (mut gets, mut bucket) = (Vec::new(), String::new());
     for line in std::io::stdin().lock().lines() {
         let line = line.unwrap();
@@ -37,14 +39,17 @@ async fn fetch() {
     for _ in 0..connections {
         let (store, gets, next) = (store.clone(), gets.clone(), next.clone());
         workers.spawn(async move {
-            let mut bytes = 0;
+            let (mut bytes, mut kept) = (0, Vec::new());
             while let Some((path, range)) = gets.get(next.fetch_add(1, Ordering::Relaxed)) {
-                bytes += store.get_range(path, range.clone()).await.unwrap().len();
+                let got = store.get_range(path, range.clone()).await.unwrap();
+                bytes += got.len();
+                kept.extend(keep.then_some(got));
             }
-            bytes
+            (bytes, kept)
         });
     }
-    let bytes: usize = workers.join_all().await.into_iter().sum();
+    let fetched = workers.join_all().await;
     let (seconds, requests) = (start.elapsed().as_secs_f64(), gets.len());
+    let bytes: usize = fetched.iter().map(|(bytes, _)| bytes).sum();
     println!(r#"{{"seconds": {seconds}, "bytes": {bytes}, "requests": {requests}}}"#);
 }

@@ -75,6 +75,33 @@ async fn each_cloud_says_typed_that_it_refuses() {
 }
 
 #[tokio::test]
+async fn all_of_an_object_instead_of_a_range_is_a_mistake_that_may_pass_or_stays() {
+    for mistakes in [2, 1000] {
+        for cloud in 0..3 {
+            let asked = AtomicUsize::new(0);
+            let web = Web::new(move |request| {
+                if asked.fetch_add(1, Ordering::Relaxed) < mistakes {
+                    return Answer::new(200, "0123456789").with("etag", "\"1\"");
+                }
+                Answer::object(request, b"0123456789")
+            });
+            let (url, options) = clouds(&web)[cloud].clone();
+            let storage = Storage::open(url, &options.with("max_retries", "5")).unwrap();
+            match storage.get_range("x", 2..5).await {
+                Ok(bytes) => assert_eq!((&bytes[..], mistakes), (&b"234"[..], 2), "{url}"),
+                Err(error) => {
+                    assert_eq!(mistakes, 1000, "{url}: {error}");
+                    let said = error.to_string();
+                    assert!(said.contains("200 with 10 bytes instead of the range"), "{said}");
+                    assert!(said.contains("bytes 2..5") && said.contains("3 "), "{said}");
+                }
+            }
+            assert_eq!(web.seen().len(), 3, "{url}");
+        }
+    }
+}
+
+#[tokio::test]
 async fn a_bucket_that_is_not_there_is_told_from_an_object_that_is_not() {
     let web = Web::new(|request| {
         let azure = request.header("x-ms-version").is_some();

@@ -117,11 +117,11 @@ async fn an_answer_that_is_late_is_asked_for_a_second_time_within_two_hundredths
 async fn a_store_that_asks_for_patience_is_asked_less() {
     let (store, storage) = remote(&[]).await;
     let before = storage.stats();
-    assert_eq!((before.limit, before.pace), (128, None));
+    assert_eq!((before.limit, before.pace), (256, None));
     store.add(Rule::new(Fault::Throttle).on(OpKind::Get).nth(0));
     storage.get("x").await.unwrap();
     let after = storage.stats();
-    assert!(after.limit == 64 && after.pace.is_some() && after.throttled == 1, "{after:?}");
+    assert!(after.limit == 128 && after.pace.is_some() && after.throttled == 1, "{after:?}");
     let fixed = remote(&[("concurrency", "5")]).await.1;
     assert_eq!((fixed.stats().limit, fixed.concurrency()), (5, 5));
 }

@@ -79,6 +79,7 @@ def one_round(source: Source) -> dict[str, Any]:
     floors = {
         "same": by_object_store(data, connections),
         "large": by_object_store(large, connections),
+        "kept": by_object_store(data, connections, "keep"),
         "first_same": by_object_store(first, connections),
         "plain_same": plain(data, connections),
         "plain_large": plain(large, connections),
@@ -143,6 +144,7 @@ def tell(report: Report, rounds: list[dict[str, Any]]) -> None:
     report.cost("  and the rate of its own ranges, plain", of("first"), "s", LATENCIES[-1] * DELAY + size / of("plain_first"))
     report.rate("epoch, shuffled, cold, beside object_store's GETs of its own ranges", rate, "MB/s", of("same") / 1e6, bar=0.9)
     report.rate("  beside object_store's of 4 MiB", rate, "MB/s", of("large") / 1e6, bar=0.9)
+    report.rate("  beside object_store's of its own ranges, kept in memory", rate, "MB/s", of("kept") / 1e6)
     report.rate("  beside plain GETs of its own ranges", rate, "MB/s", of("plain_same") / 1e6)
     report.rate("  beside plain GETs of 4 MiB", rate, "MB/s", of("plain_large") / 1e6)
     again = of("once") / of("next_seconds") / 1e6
@@ -202,9 +204,9 @@ def split(gets: list[dict[str, Any]], size: int) -> list[dict[str, Any]]:
     return pieces
 
 
-def by_object_store(gets: list[dict[str, Any]], connections: int) -> dict[str, float]:
-    """Signed, by Rust's object_store, which gives each range as one piece of memory; it is let go of at once."""
-    command = [os.environ["FOREBAY_BENCH_GETS"], os.environ["FOREBAY_BENCH_S3_DELAYED"], str(connections)]
+def by_object_store(gets: list[dict[str, Any]], connections: int, *more: str) -> dict[str, float]:
+    """Signed, by Rust's object_store, which gives each range as one piece of memory; it is let go of at once, unless ``"keep"`` is given."""
+    command = [os.environ["FOREBAY_BENCH_GETS"], os.environ["FOREBAY_BENCH_S3_DELAYED"], str(connections), *more]
     lines = "\n".join("\t".join([*get["path"].removeprefix("/").split("/", 1), str(get["start"]), str(get["end"])]) for get in gets)
     return json.loads(subprocess.run(command, input=lines, text=True, stdout=subprocess.PIPE, check=True).stdout)
 

@@ -1,6 +1,8 @@
 //! The client's own place between object_store and the network: answers are looked at before they become its errors.
 
 use async_trait::async_trait;
+use http::Method;
+use http::header::{CONTENT_LENGTH, RANGE};
 use http_body_util::BodyExt as _;
 use object_store::ClientOptions;
 use object_store::client::{
@@ -21,6 +23,12 @@ pub(crate) enum Rejected {
         status: u16,
         /// What it said.
         body: String,
+    },
+    /// A range was asked for, and the answer is not one of a range: a server that knows no ranges, or made a mistake.
+    #[error("the store answered 200 with {length} instead of the range that was asked for")]
+    Whole {
+        /// How much it sent, in words.
+        length: String,
     },
 }
 
@@ -50,13 +58,23 @@ const LONGEST: usize = 64 << 10;
 #[async_trait]
 impl HttpService for Looking {
     async fn call(&self, request: HttpRequest) -> Result<HttpResponse, HttpError> {
+        let ranged = request.method() == Method::GET && request.headers().contains_key(RANGE);
         let answer = self.inner.execute(request).await?;
         match answer.status().as_u16() {
+            200 if ranged => Err(whole(&answer)),
             404 => missing(answer).await,
             408 | 425 | 429 | 500..=599 if !self.retries => Err(busy(answer).await),
             _ => Ok(answer),
         }
     }
+}
+
+/// The error of an answer that is not one of a range.
+fn whole(answer: &HttpResponse) -> HttpError {
+    let length = answer.headers().get(CONTENT_LENGTH).and_then(|value| value.to_str().ok());
+    let length = length.map_or_else(|| "bytes of unknown number".to_owned(), |length| format!("{length} bytes"));
+    // Of this kind, object_store does not ask again by itself.
+    HttpError::new(HttpErrorKind::Decode, Rejected::Whole { length })
 }
 
 /// The error of an answer that the store would not give at another time.

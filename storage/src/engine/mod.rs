@@ -33,7 +33,7 @@ use crate::version::Version;
 use gate::Gate;
 use hedge::Hedge;
 use pace::Pace;
-use retry::{Class, Failure, Late, classify};
+use retry::{Class, DOUBTED, Failure, Late, classify};
 use sources::Sources;
 use stats::Counts;
 pub use stats::{MirrorStats, Stats};
@@ -119,11 +119,14 @@ impl Engine {
                 }
                 Err(failure) => failure,
             };
-            let class = classify(&failure);
+            let class = match classify(&failure) {
+                Class::Doubtful if attempts >= DOUBTED => Class::Final,
+                class => class,
+            };
             match class {
                 Class::Final => {}
                 Class::Throttled => self.throttled(),
-                Class::Transient => self.sources.failed(source, self.now()),
+                Class::Transient | Class::Doubtful => self.sources.failed(source, self.now()),
             }
             // Another source is asked at once: its answer does not depend on how this one is.
             if tour.next(class != Class::Final, failure) {

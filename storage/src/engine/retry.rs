@@ -44,7 +44,12 @@ pub(crate) enum Class {
     Transient,
     /// It will happen again if too many ask again too soon.
     Throttled,
+    /// It may not happen again, or the store can't do otherwise: a few tries tell.
+    Doubtful,
 }
+
+/// How often it is tried in all what is [doubtful](Class::Doubtful).
+pub(crate) const DOUBTED: u32 = 3;
 
 /// No whole answer came in time.
 #[derive(Debug, thiserror::Error)]
@@ -81,6 +86,7 @@ pub(crate) fn classify(failure: &Failure) -> Class {
         (Some(Rejected::NoBucket), _) => return Class::Final,
         (Some(Rejected::Busy { status: 429 | 503, .. }), _) => return Class::Throttled,
         (Some(Rejected::Busy { .. }), _) => return Class::Transient,
+        (Some(Rejected::Whole { .. }), _) => return Class::Doubtful,
         (None, Some(Injected { throttled: true, .. })) => return Class::Throttled,
         (None, Some(_)) => return Class::Transient,
         (None, None) => {}
@@ -135,6 +141,7 @@ mod tests {
             (Failure::Short { range: 0..2, got: 1, cut: false }, Class::Final),
             (Failure::Changed { reason: String::new() }, Class::Final),
             (generic(Box::new(Rejected::NoBucket)), Class::Final),
+            (generic(Box::new(Rejected::Whole { length: String::new() })), Class::Doubtful),
             (generic(Box::new(ours)), Class::Final),
             (generic("400: what?".into()), Class::Final),
             (Failure::Store(not_found), Class::Final),
