@@ -143,8 +143,8 @@ mod tests {
     use super::*;
 
     /// A store that answers in 20 ms up to `knee` requests at once, and no more of them per second beyond that.
-    fn run(knee: usize, noise: f64, ended: usize) -> (Knee, f64) {
-        let mut it = Knee::new(32..=256, 128);
+    fn run(start: usize, knee: usize, noise: f64, ended: usize) -> (Knee, f64) {
+        let mut it = Knee::new(32..=256, start);
         let (mut now, mut seed) = (0.0, 1_u64);
         let mut late = (0, 0.0);
         for i in 0..ended {
@@ -163,11 +163,11 @@ mod tests {
     #[test]
     fn the_number_comes_close_to_the_knee_from_either_side_and_loses_little() {
         for knee in [10, 40, 70, 100, 128, 180, 250, 1000] {
-            for noise in [0.0, 0.5] {
-                let (it, share) = run(knee, noise, 60_000);
+            for (noise, start) in [(0.0, 128), (0.5, 128), (0.0, 256), (0.5, 256)] {
+                let (it, share) = run(start, knee, noise, 60_000);
                 let reached = it.best / knee.clamp(32, 256) as f64;
-                assert!((0.75..=1.45).contains(&reached), "knee {knee}, noise {noise}: {}", it.best);
-                assert!(share > 0.9, "knee {knee}, noise {noise}: {share} of the rate");
+                assert!((0.75..=1.45).contains(&reached), "knee {knee}, noise {noise}, from {start}: {}", it.best);
+                assert!(share > 0.9, "knee {knee}, noise {noise}, from {start}: {share} of the rate");
             }
         }
     }
