@@ -23,7 +23,7 @@ use mozjpeg_sys::{
     jpeg_start_decompress, jpeg_std_error,
 };
 
-use crate::{Error, Part, Pixels, Result, inks};
+use crate::{CopyRows, Error, Part, Pixels, Result, inks};
 
 /// The marker of segments that hold Exif metadata.
 const APP1: c_int = 0xe1;
@@ -133,7 +133,7 @@ impl<'a> Jpeg<'a> {
         part: &Part,
         out: &mut [u8],
         stride: usize,
-        copy: Option<fn(&mut [u8], &[u8])>,
+        copy: Option<CopyRows>,
     ) -> Result<()> {
         let [height, width] = self.size();
         let whole = Part::whole([height, width], part.shrink);
@@ -212,7 +212,7 @@ impl Output<'_> {
         }
     }
 
-    fn read(&mut self, out: &mut [u8], stride: usize, copy: Option<fn(&mut [u8], &[u8])>) {
+    fn read(&mut self, out: &mut [u8], stride: usize, copy: Option<CopyRows>) {
         let inks = self.info.out_color_space == J_COLOR_SPACE::JCS_CMYK;
         let (from, width) = self.crop();
         let Part { rows, columns, .. } = self.part;

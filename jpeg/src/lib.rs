@@ -103,5 +103,8 @@ pub enum Error {
     },
 }
 
+/// Copies bytes to as many others.
+pub type CopyRows = fn(&mut [u8], &[u8]);
+
 /// What comes of decoding.
 pub type Result<T, E = Error> = std::result::Result<T, E>;

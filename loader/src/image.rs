@@ -5,7 +5,7 @@ use std::{
     panic::{AssertUnwindSafe, catch_unwind},
 };
 
-use forebay_jpeg::{Jpeg, Part, Pixels};
+use forebay_jpeg::{CopyRows, Jpeg, Part, Pixels};
 use image::{DynamicImage, GrayImage, ImageDecoder, ImageFormat, ImageReader, Limits, RgbImage, metadata::Orientation};
 
 use crate::{buffer::copy_streaming, finish::Needed};
@@ -112,7 +112,7 @@ impl<'a> Encoded<'a> {
         let image = match source {
             Source::Jpeg(jpeg) if orientation == Orientation::NoTransforms => {
                 let part = Part { shrink: needed.shrink, rows, columns };
-                let copy = past_caches.then_some(copy_streaming as fn(&mut [u8], &[u8]));
+                let copy = past_caches.then_some(copy_streaming as CopyRows);
                 return jpeg.decode_by(pixels, &part, out, stride, copy).map_err(|error| error.to_string());
             }
             Source::Jpeg(jpeg) => {

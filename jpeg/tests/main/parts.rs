@@ -1,6 +1,6 @@
 //! A part has the pixels of the whole.
 
-use forebay_jpeg::{Error, Jpeg, Part, Pixels};
+use forebay_jpeg::{CopyRows, Error, Jpeg, Part, Pixels};
 use jpeg_encoder::{ColorType, SamplingFactor};
 use proptest::prelude::*;
 
@@ -106,7 +106,7 @@ fn rows_may_lie_apart_and_nothing_between_them_is_touched() {
             let part = Part { shrink: 1, rows: 3..68, columns };
             let row = part.row_bytes(Pixels::Rgb);
             let tight = decode(&bytes, Pixels::Rgb, Some(part.clone())).unwrap();
-            for copy in [None, Some(<[u8]>::copy_from_slice as fn(&mut [u8], &[u8]))] {
+            for copy in [None, Some(<[u8]>::copy_from_slice as CopyRows)] {
                 let mut apart = vec![0xa5; 64 * 101 + row];
                 Jpeg::open(&bytes).unwrap().decode_by(Pixels::Rgb, &part, &mut apart, 101, copy).unwrap();
                 for (apart, tight) in apart.chunks(101).zip(tight.chunks(row)) {
