@@ -149,16 +149,8 @@ pub(crate) enum Concurrency {
 impl Concurrency {
     /// What may be found.
     pub(crate) const BOUNDS: std::ops::RangeInclusive<usize> = 32..=256;
-    /// Where the search starts: a first batch, of as many rows in as many places, must not wait for it.
-    pub(crate) const START: usize = *Self::BOUNDS.end();
 
-    pub(crate) fn start(self) -> usize {
-        match self {
-            Self::Fixed(n) => n,
-            Self::Auto => Self::START,
-        }
-    }
-
+    /// The most, where the search starts: a first batch, of as many rows in as many places, must not wait for it.
     pub(crate) fn most(self) -> usize {
         match self {
             Self::Fixed(n) => n,

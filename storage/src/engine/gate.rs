@@ -32,9 +32,9 @@ impl Gate {
     pub(crate) fn new(concurrency: Concurrency) -> Self {
         let knee = match concurrency {
             Concurrency::Fixed(_) => None,
-            Concurrency::Auto => Some(Mutex::new(Knee::new(Concurrency::BOUNDS, Concurrency::START))),
+            Concurrency::Auto => Some(Mutex::new(Knee::new(Concurrency::BOUNDS, concurrency.most()))),
         };
-        let limit = concurrency.start();
+        let limit = concurrency.most();
         Self {
             turns: Semaphore::new(limit),
             limit: AtomicUsize::new(limit),
